@@ -1,0 +1,3 @@
+from ascend_vl.cli.app import main
+
+main()
