@@ -1,0 +1,35 @@
+# make demo   everything from a clean clone: set-up, serve the bundled model, look, verify, report
+# make test   everything from a clean clone: set-up, lint, types, all tests
+# The development set-up needs CPython 3.11 on x86-64 with venv, make and a C++ compiler.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV ?= .venv
+PYTHON ?= $(or $(shell command -v python3.11 2>/dev/null),$(shell python3 -c 'import sys; print(sys.executable if sys.version_info[:2] == (3, 11) else "")' 2>/dev/null))
+RUN := $(VENV)/bin/python
+OUT ?= out
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: ## the development environment in .venv
+	@test -n "$(PYTHON)" || { echo "make: CPython 3.11 is missing; install python3.11 with its venv module, or name one: make PYTHON=/path/to/python3.11"; exit 2; }
+	@bash scripts/dev/install.sh "$(PYTHON)" "$(VENV)"
+
+demo: setup ## serve the bundled model on this CPU, look at a picture, verify, report
+	$(VENV)/bin/ascend-vl demo --out $(OUT)/demo
+
+test: lint ## set-up, lint, types and all tests
+	$(RUN) -m pytest
+
+lint: setup ## ruff and mypy
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+train: setup ## train the demo checkpoint again (CPU, about 100 minutes of one core)
+	$(RUN) -m training.train --out $(OUT)/train
+
+eval-demo: setup ## measure the bundled checkpoint on 500 held-out scenes through the served model
+	$(RUN) -m training.evaluate
+
+.PHONY: help setup demo test lint train eval-demo
