@@ -1,0 +1,45 @@
+"""Upper estimates of what runs between the weights and the KV cache: vision tower, language model, drawing."""
+
+from ascend_vl.plan.model import DTYPE_BYTES, Model
+from ascend_vl.rules import table
+
+GIB = 2**30
+# vllm-ascend pads vision heads between 64 and 128 to 128 (its AscendMMEncoderAttention).
+PADDED_HEAD = 128
+
+
+def tower_bytes(model: Model, visual_tokens: int, dtype: str, tensor_parallel: int, on_npu: bool) -> int:
+    """Peak of the vision tower on one chip for one picture of `visual_tokens`, bytes, an upper estimate.
+
+    Residual and its norm, then the larger of attention (qkv, q/k/v/out as the operator takes them, padded on an NPU)
+    and MLP (two copies of its width), with the pixels and the outputs of merger and deepstack mergers alive.
+    """
+    vision, size = model.vision, DTYPE_BYTES[dtype]
+    patches = visual_tokens * vision.merge**2
+    ways = tensor_parallel if vision.heads % tensor_parallel == 0 else 1
+    width = PADDED_HEAD if on_npu and 64 < vision.head_dim < PADDED_HEAD else vision.head_dim
+    heads = vision.heads // ways
+    attention = 3 * vision.hidden // ways + 4 * heads * width
+    mlp = 2 * vision.intermediate // ways
+    pixels = vision.channels * vision.temporal_patch * vision.patch**2
+    outputs = (1 + len(vision.deepstack)) * visual_tokens * model.text.hidden
+    return size * (patches * (2 * vision.hidden + max(attention, mlp) + pixels) + outputs)
+
+
+def language_bytes(model: Model, tokens: int, sequences: int, dtype: str, tensor_parallel: int) -> int:
+    """Peak of one language layer over `tokens` batched tokens plus float32 logits of `sequences`, bytes."""
+    text, size = model.text, DTYPE_BYTES[dtype]
+    wide = text.experts_per_token * text.moe_intermediate if text.experts else text.intermediate
+    qkv = (text.heads + 2 * text.kv_heads) * text.head_dim
+    per_token = 3 * text.hidden + max(qkv + text.heads * text.head_dim, 3 * wide) // tensor_parallel
+    return tokens * per_token * size + 2 * 4 * sequences * text.vocab
+
+
+def drawing_bytes(model: Model, tensor_parallel: int, edit: bool = True) -> int:
+    """Reserve for one picture of up to 2048x2048, bytes: the setting, its layer part divided over the chips.
+
+    The setting is for text width 4096; smaller models need less in proportion.
+    """
+    full = table().setting("memory-drawing-edit" if edit else "memory-drawing-t2i") * GIB * model.text.hidden / 4096
+    state = 0.35 * GIB * model.text.hidden / 4096
+    return int(state + (full - state) / tensor_parallel)

@@ -1,0 +1,200 @@
+"""The sum: what one chip (or the host, without chips) has, and what goes into it."""
+
+from dataclasses import dataclass, replace
+
+from ascend_vl.plan.activations import GIB, drawing_bytes, language_bytes, tower_bytes
+from ascend_vl.plan.model import Model
+from ascend_vl.rules import in_range, table
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the sum depends on. `version` is vllm-ascend's; `kind` 310P, A2, A3, A5 or cpu; `total` bytes of one chip."""
+
+    total: int
+    kind: str
+    version: str | None
+    dtype: str
+    tensor_parallel: int
+    max_model_len: int
+    utilisation: float
+    drawing: bool
+    max_num_seqs: int
+    w8a8: bool = False
+    kv_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change that would make it fit, with the sum it leads to."""
+
+    what: str
+    value: float | int | str
+    choice: Choice
+    memory: "Memory"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one chip. `kv` is what becomes KV cache, after the 310P's halving.
+
+    `outside` is what utilisation leaves alone; mask and drawing must fit there, because vLLM sizes the KV cache before
+    either exists. `short` is how much is missing (0 when all fits); `changes` the smallest changes that would fit.
+    """
+
+    choice: Choice
+    budget: int
+    weights: int
+    non_kv: int
+    non_kv_rule: str
+    tower: int
+    language: int
+    left: int
+    kv_share: float
+    kv: int
+    kv_token: int
+    mask: int
+    drawing: int
+    outside: int
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens the KV cache holds."""
+        return max(0, self.kv) // self.kv_token
+
+    @property
+    def short(self) -> int:
+        """Bytes missing on one chip."""
+        needed = self.choice.max_model_len * self.kv_token
+        missing_kv = int((needed - self.kv) / self.kv_share) if self.kv < needed else 0
+        missing_outside = max(0, self.mask + self.drawing - self.outside)
+        return missing_kv + missing_outside
+
+    @property
+    def fits(self) -> bool:
+        """Whether one request of max_model_len fits, and mask and drawing beside it."""
+        return self.short == 0
+
+
+def has_full_mask(kind: str, version: str | None) -> bool:
+    """Whether a mask of max_model_len squared is built: 310P before 0.21.0rc1."""
+    return kind == "310P" and in_range(version, None, "0.21.0rc1")
+
+
+def kv_share(kind: str, version: str | None) -> float:
+    """Share of what is left that becomes KV cache."""
+    halved = kind == "310P" and in_range(version, "0.18.0rc1", None)
+    return table().setting("memory-kv-share-310p") if halved else 1.0
+
+
+def add_up(model: Model, choice: Choice) -> Memory:
+    """The sum of one choice. KV cache = share x (utilisation x total - weights - the rest)."""
+    rules = table()
+    weights = (
+        model.w8a8_bytes(choice.tensor_parallel)
+        if choice.w8a8
+        else model.weight_bytes(choice.dtype, choice.tensor_parallel, choice.drawing)
+    )
+    image_tokens = min(int(rules.setting("image-tokens-max")), choice.max_model_len)
+    tower = tower_bytes(model, image_tokens, choice.dtype, choice.tensor_parallel, choice.kind != "cpu")
+    batched = min(8192, choice.max_model_len)
+    language = language_bytes(model, batched, choice.max_num_seqs, choice.dtype, choice.tensor_parallel)
+    floor = int(rules.setting("memory-non-kv") * GIB)
+    computed = int(rules.setting("memory-runtime") * GIB) + max(tower, language)
+    cells = choice.max_model_len**2 if has_full_mask(choice.kind, choice.version) else 0
+    budget = int(choice.utilisation * choice.total)
+    drawing = drawing_bytes(model, choice.tensor_parallel) if choice.drawing else 0
+    # A host keeps nothing aside: what drawing needs is taken from the same sum.
+    on_host = choice.kind == "cpu"
+    non_kv = max(floor, computed) + (drawing if on_host else 0)
+    left = budget - weights - non_kv
+    share = kv_share(choice.kind, choice.version)
+    kv = int(left * share) if choice.kv_bytes is None else min(choice.kv_bytes, left)
+    return Memory(
+        choice=choice,
+        budget=budget,
+        weights=weights,
+        non_kv=non_kv,
+        non_kv_rule="memory-non-kv" if floor >= computed else "memory-runtime",
+        tower=tower,
+        language=language,
+        left=left,
+        kv_share=share,
+        kv=kv,
+        kv_token=model.kv_token_bytes(choice.dtype, choice.tensor_parallel),
+        mask=int(rules.setting("memory-mask-bytes-a-cell")) * cells,
+        drawing=0 if on_host else drawing,
+        outside=choice.total - budget,
+    )
+
+
+def with_changes(model: Model, memory: Memory, chips: int) -> Memory:
+    """The same sum with the smallest single changes that would fit, and the smallest pair when no single one does.
+
+    `chips` is how many the machine has; more are suggested too, as a purchase.
+    """
+    if memory.fits:
+        return memory
+    single = [change for change in _single(model, memory.choice, chips) if change.memory.fits]
+    if memory.choice.kind != "cpu" and not any(change.what == "max_model_len" for change in single):
+        single += _pair(model, memory.choice)
+    return replace(memory, changes=tuple(single))
+
+
+def longest_fit(model: Model, choice: Choice) -> int | None:
+    """The largest max_model_len, a multiple of 1024 not above the choice's own, that fits; None when 1024 does not."""
+    low, high = 0, choice.max_model_len // 1024
+    while low < high:
+        middle = (low + high + 1) // 2
+        if add_up(model, replace(choice, max_model_len=middle * 1024)).fits:
+            low = middle
+        else:
+            high = middle - 1
+    return low * 1024 or None
+
+
+def _change(model: Model, what: str, value: float | int | str, choice: Choice) -> Change:
+    return Change(what, value, choice, add_up(model, choice))
+
+
+def _single(model: Model, choice: Choice, chips: int) -> list[Change]:
+    changes = []
+    if length := longest_fit(model, choice):
+        changes.append(_change(model, "max_model_len", length, replace(choice, max_model_len=length)))
+    if choice.kind != "cpu":
+        steps = [step / 100 for step in range(int(choice.utilisation * 100) + 1, 96)]
+        for step in steps:
+            change = _change(model, "gpu_memory_utilization", step, replace(choice, utilisation=step))
+            if change.memory.fits:
+                changes.append(change)
+                break
+        for ways in wider(model, choice.tensor_parallel):
+            change = _change(model, "tensor_parallel_size", ways, replace(choice, tensor_parallel=ways))
+            if change.memory.fits:
+                changes.append(change)
+                break
+        if not model.quantised:
+            changes.append(_change(model, "quantization", "ascend (W8A8)", replace(choice, w8a8=True, drawing=False)))
+    if choice.drawing:
+        changes.append(_change(model, "drawing", "off", replace(choice, drawing=False)))
+    return changes
+
+
+def _pair(model: Model, choice: Choice) -> list[Change]:
+    """More utilisation and fewer tokens together: the first step of utilisation with which any length fits."""
+    for step in [step / 100 for step in range(int(choice.utilisation * 100) + 1, 96)]:
+        raised = replace(choice, utilisation=step)
+        if length := longest_fit(model, raised):
+            chosen = replace(raised, max_model_len=length)
+            return [_change(model, "gpu_memory_utilization, max_model_len", f"{step}, {length}", chosen)]
+    return []
+
+
+def wider(model: Model, tensor_parallel: int) -> list[int]:
+    """Larger tensor-parallel sizes that divide the attention heads of both parts."""
+    return [
+        ways
+        for ways in (2, 4, 8, 16)
+        if ways > tensor_parallel and model.text.heads % ways == 0 and model.vision.heads % ways == 0
+    ]

@@ -1,0 +1,67 @@
+"""The sum in words."""
+
+from ascend_vl.language import Text
+from ascend_vl.plan.activations import GIB
+from ascend_vl.plan.memory import Change, Memory
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB with two decimals."""
+    return f"{size / GIB:.2f}"
+
+
+def memory_sum(memory: Memory) -> Text:
+    """Every term of the sum on one line: budget, weights, the rest, what is left, what is needed."""
+    choice = memory.choice
+    needed = choice.max_model_len * memory.kv_token
+    en = (
+        f"{choice.utilisation:g} x {gib(choice.total)} = {gib(memory.budget)} GiB; weights {gib(memory.weights)}, "
+        f"besides {gib(memory.non_kv)} ({memory.non_kv_rule}), left {gib(memory.left)}"
+    )
+    zh = (
+        f"{choice.utilisation:g} x {gib(choice.total)} = {gib(memory.budget)} GiB；权重 {gib(memory.weights)}，"
+        f"其他 {gib(memory.non_kv)}（{memory.non_kv_rule}），剩余 {gib(memory.left)}"
+    )
+    if memory.left > 0 and memory.kv_share != 1:
+        en += f", of which {memory.kv_share:g} becomes KV cache: {gib(memory.kv)}"
+        zh += f"，其中 {memory.kv_share:g} 用作 KV 缓存：{gib(memory.kv)}"
+    en += f"; {choice.max_model_len} tokens need {gib(needed)} GiB of KV cache"
+    zh += f"；{choice.max_model_len} 个 token 需要 {gib(needed)} GiB KV 缓存"
+    if memory.mask or memory.drawing:
+        en += (
+            f"; mask {gib(memory.mask)} and drawing {gib(memory.drawing)} need room in the other {gib(memory.outside)}"
+        )
+        zh += f"；掩码 {gib(memory.mask)} 与绘图 {gib(memory.drawing)} 需放入其余 {gib(memory.outside)}"
+    return Text(en + ".", zh + "。")
+
+
+def change_text(change: Change) -> Text:
+    """One change as an option, with what it leaves."""
+    spelled = {
+        "tensor_parallel_size": f"--tensor-parallel-size {change.value}",
+        "max_model_len": f"--max-model-len {change.value}",
+        "gpu_memory_utilization": f"--gpu-memory-utilization {change.value}",
+        "quantization": f"a W8A8 checkpoint (weights {gib(change.memory.weights)} GiB)",
+        "drawing": "--drawing off",
+    }
+    option = spelled.get(change.what)
+    if option is None:
+        share, length = str(change.value).split(", ")
+        option = f"--gpu-memory-utilization {share} --max-model-len {length}"
+    kv = f"{gib(change.memory.kv)} GiB = {change.memory.kv_tokens} tokens"
+    chinese = option.replace("a W8A8 checkpoint (weights", "使用 W8A8 量化权重（权重").replace(" GiB)", " GiB）")
+    return Text(f"{option} (KV cache {kv})", f"{chinese}（KV 缓存 {kv}）")
+
+
+def way_out(memory: Memory) -> Text:
+    """The smallest changes that would fit, or that none does."""
+    if not memory.changes:
+        return Text(
+            "No single change fits: use chips with more memory or a smaller model.",
+            "没有单项修改能放下：请使用内存更大的芯片或更小的模型。",
+        )
+    texts = [change_text(change) for change in memory.changes]
+    return Text(
+        "Any of these fits: " + "; ".join(text.en for text in texts) + ".",
+        "以下任一修改可行：" + "；".join(text.zh for text in texts) + "。",
+    )
