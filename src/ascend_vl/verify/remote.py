@@ -1,0 +1,218 @@
+"""Answers from an OpenAI-compatible server, with everything that its API gives on the way."""
+
+import base64
+import json
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from ascend_vl.errors import AscendVLError
+from ascend_vl.language import Text
+from ascend_vl.verify.cases import Case
+from ascend_vl.verify.runs import Answer
+
+# Every field that changes what is sampled is sent, so that no default of the server or the checkpoint takes part.
+SAMPLING: dict[str, Any] = {
+    "temperature": 0,
+    "top_p": 1,
+    "n": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "seed": 0,
+    "stop": [],
+}
+# Understood by vLLM; other servers may refuse them.
+VLLM_SAMPLING: dict[str, Any] = {
+    "top_k": -1,
+    "min_p": 0,
+    "repetition_penalty": 1,
+    "length_penalty": 1,
+    "min_tokens": 0,
+    "ignore_eos": False,
+    "skip_special_tokens": True,
+}
+TOP_LOGPROBS = 20
+VLLM_REPORTING: dict[str, Any] = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+TIMEOUT = httpx.Timeout(600, connect=10)
+_MEDIA = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"BM": "image/bmp", b"II*\0": "image/tiff", b"MM\0*": "image/tiff"}
+
+
+class Server:
+    """One server; `fields` tells which extra request fields it took (found at the first request)."""
+
+    def __init__(self, url: str, api_key: str | None = None) -> None:
+        self.url = url.rstrip("/").removesuffix("/v1")
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        # A proxy of the environment must not stand between us and a server on this machine.
+        local = httpx.URL(self.url).host in ("127.0.0.1", "localhost", "::1")
+        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT, trust_env=not local)
+        self._levels = [
+            {**SAMPLING, **VLLM_SAMPLING, **VLLM_REPORTING, "logprobs": True, "top_logprobs": TOP_LOGPROBS},
+            {**SAMPLING, **VLLM_SAMPLING, **VLLM_REPORTING, "logprobs": True, "top_logprobs": 5},
+            {**SAMPLING, "logprobs": True, "top_logprobs": 5},
+            {**SAMPLING},
+        ]
+        self.model = self._model()
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The sampling fields that are sent."""
+        known = SAMPLING.keys() | VLLM_SAMPLING.keys()
+        return {name: value for name, value in self._levels[0].items() if name in known}
+
+    def get(self, path: str) -> dict[str, Any] | None:
+        """A JSON object from a GET, None when the server has no such route."""
+        try:
+            response = self._client.get(path)
+            value = response.json() if response.status_code == 200 else None
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from None
+        except json.JSONDecodeError:
+            return None
+        return value if isinstance(value, dict) else None
+
+    def ask(self, case: Case, fresh_images: bool = False) -> tuple[Answer, dict[str, Any]]:
+        """The answer to a case, and the raw response.
+
+        `fresh_images` marks each picture as never seen, so that no cache of the server answers for the vision tower.
+        Raises AscendVLError `server-unreachable` or `server-refused`.
+        """
+        body = {"model": self.model, "messages": [{"role": "user", "content": content(case, fresh_images)}]}
+        started = time.monotonic()
+        response = self._post({**body, "max_tokens": case.max_tokens})
+        answer = read_answer(case.id, response)
+        answer.timings["seconds"] = round(time.monotonic() - started, 4)
+        return answer, response
+
+    def ask_all(self, cases: list[Case], workers: int) -> list[Answer]:
+        """All cases, `workers` at a time, in the order given."""
+        with ThreadPoolExecutor(workers) as pool:
+            return [answer for answer, _ in pool.map(self.ask, cases)]
+
+    def forced(self, case: Case, text: str, token_ids: list[int]) -> list[list[tuple[int, float]]] | str:
+        """Log probabilities at every position of a given answer, (token id, nats) best first; or why there are none.
+
+        The answer is sent as the beginning of the assistant's turn; only if the server tokenises it as it was do the
+        positions mean the same.
+        """
+        messages = [{"role": "user", "content": content(case, False)}, {"role": "assistant", "content": text}]
+        extra = {"continue_final_message": True, "add_generation_prompt": False, "prompt_logprobs": 5}
+        body = {"model": self.model, "messages": messages, "max_tokens": 1, **self._levels[0], **extra}
+        response = self._send("/v1/chat/completions", body)
+        if response.status_code != 200:
+            return f"the server refused prompt_logprobs ({response.status_code})"
+        value = response.json()
+        prompt, listed = value.get("prompt_token_ids"), value.get("prompt_logprobs")
+        said = token_ids[:-1] if prompt and prompt[-len(token_ids) :] != token_ids else token_ids
+        if not prompt or not listed or not said or prompt[-len(said) :] != said:
+            return "the server does not tokenise the text back to the same ids"
+        return [_listed(position) for position in listed[-len(said) :]]
+
+    def rpc(self, method: str, *arguments: object) -> Any:
+        """The result of a capture method in the first worker, decoded. Raises AscendVLError `server-refused`."""
+        body = {"method": method, "args": [str(value) for value in arguments]}
+        response = self._send("/v1/ascend_vl/capture", body)
+        if response.status_code != 200:
+            raise refused(self.url, response.status_code, response.text)
+        result = response.json()["results"][0]
+        return json.loads(result) if isinstance(result, str) else result
+
+    def _model(self) -> str:
+        listed = self.get("/v1/models")
+        if not listed or not listed.get("data"):
+            raise refused(self.url, 200, "GET /v1/models names no model")
+        return str(listed["data"][0]["id"])
+
+    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+        while True:
+            response = self._send("/v1/chat/completions", {**body, **self._levels[0]})
+            if response.status_code == 200:
+                value: dict[str, Any] = response.json()
+                return value
+            if response.status_code not in (400, 422) or len(self._levels) == 1:
+                raise refused(self.url, response.status_code, response.text)
+            self._levels.pop(0)
+
+    def _send(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        try:
+            return self._client.post(path, json=body)
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from None
+
+
+def content(case: Case, fresh_images: bool) -> list[dict[str, Any]]:
+    """A case as the content of a user turn: the pictures' own bytes, then the prompt."""
+    parts: list[dict[str, Any]] = []
+    for path in case.images:
+        part: dict[str, Any] = {"type": "image_url", "image_url": {"url": data_url(path.read_bytes())}}
+        if fresh_images:
+            part["uuid"] = uuid.uuid4().hex
+        parts.append(part)
+    return [*parts, {"type": "text", "text": case.prompt}]
+
+
+def data_url(data: bytes) -> str:
+    """`data:` URL of a picture's file."""
+    media = next((name for magic, name in _MEDIA.items() if data.startswith(magic)), None)
+    media = media or ("image/webp" if data[8:12] == b"WEBP" else "application/octet-stream")
+    return f"data:{media};base64,{base64.b64encode(data).decode()}"
+
+
+def read_answer(identifier: str, response: dict[str, Any]) -> Answer:
+    """A chat completion as an Answer; what the server does not say is named in `missing`."""
+    choice = response["choices"][0]
+    answer = Answer(identifier, choice["message"].get("content") or "", finish_reason=choice.get("finish_reason"))
+    answer.token_ids = choice.get("token_ids")
+    if answer.token_ids is None:
+        answer.missing["token_ids"] = "the server does not return token ids"
+    prompt_ids = response.get("prompt_token_ids")
+    if prompt_ids is None:
+        answer.missing["prompt_ids"] = "the server does not return prompt ids"
+    else:
+        answer.stages["prompt_ids"] = prompt_ids
+    answer.logprobs = _logprobs(choice)
+    if answer.logprobs is None:
+        answer.missing["logprobs"] = "the server does not return log probabilities by token id"
+    return answer
+
+
+def _logprobs(choice: dict[str, Any]) -> list[list[tuple[int, float]]] | None:
+    positions = (choice.get("logprobs") or {}).get("content")
+    if not positions:
+        return None
+    prefix = "token_id:"
+    if not all(top["token"].startswith(prefix) for position in positions for top in position["top_logprobs"]):
+        return None
+    return [
+        [(int(top["token"].removeprefix(prefix)), float(top["logprob"])) for top in position["top_logprobs"]]
+        for position in positions
+    ]
+
+
+def _listed(position: dict[str, Any]) -> list[tuple[int, float]]:
+    """One position of vLLM's prompt_logprobs, {token id: {"logprob": ...}}, best first."""
+    pairs = [(int(token), float(value["logprob"])) for token, value in position.items()]
+    return sorted(pairs, key=lambda pair: -pair[1])
+
+
+def unreachable(url: str, error: Exception) -> AscendVLError:
+    """The error for a server that does not answer."""
+    return AscendVLError(
+        "server-unreachable",
+        Text(f"{url} does not answer.", f"{url} 无响应。"),
+        Text(f"{type(error).__name__}: {error}", f"{type(error).__name__}: {error}"),
+        Text("Check that the server runs and that the address is right.", "请检查服务是否运行、地址是否正确。"),
+    )
+
+
+def refused(url: str, status: int, body: str) -> AscendVLError:
+    """The error for a server that answers, but not with what was asked."""
+    return AscendVLError(
+        "server-refused",
+        Text(f"{url} refused the request (HTTP {status}).", f"{url} 拒绝了请求（HTTP {status}）。"),
+        Text(body.strip()[:400] or "It gave no reason.", body.strip()[:400] or "未给出原因。"),
+        Text("Check the model, the API key and the server's log.", "请检查模型、API key 与服务日志。"),
+    )
