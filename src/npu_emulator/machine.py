@@ -1,0 +1,67 @@
+"""Which machine is emulated: read from one environment variable, so that child processes are the same machine."""
+
+import functools
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+
+VARIABLE = "NPU_EMULATOR"
+GIB = 2**30
+CHIPS = ("310P3", "910B3")
+
+# torch_npu as each vllm-ascend release was published with it, and its CANN (release notes and Dockerfiles of vllm-ascend).
+TORCH_NPU = {"0.11.0": "2.7.1", "0.18.0": "2.9.0.post1", "0.23.0.post1": "2.10.0.post4", "0.26.0rc1": "2.10.0.post4"}
+CANN = {"0.11.0": "8.3.RC2", "0.18.0": "8.5.1", "0.23.0.post1": "9.1.0", "0.26.0rc1": "9.1.0"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An emulated computer: `chips` chips of one kind, each with `memory_bytes` of memory.
+
+    `stack` is the vllm-ascend version the process runs with, "" for none (then the newest torch_npu is emulated).
+    """
+
+    chip: str = "310P3"
+    chips: int = 1
+    memory_bytes: int = 4 * GIB
+    cann: str = "9.1.0"
+    stack: str = ""
+    faults: frozenset[str] = frozenset()
+
+    @property
+    def torch_npu(self) -> str:
+        """Version of the emulated torch_npu."""
+        return TORCH_NPU.get(self.stack, "2.10.0.post4")
+
+    @property
+    def is_310p(self) -> bool:
+        """Whether the chip is of the 310P family (fp16 only, ATB attention, NZ weights)."""
+        return self.chip.startswith("310P")
+
+    def to_json(self) -> str:
+        """The text of the environment variable."""
+        return json.dumps(asdict(replace(self, faults=frozenset())) | {"faults": sorted(self.faults)})
+
+
+def from_json(text: str) -> Machine:
+    """The machine described by `text`; "" is the default machine. Raises ValueError for an unknown chip or field."""
+    fields = json.loads(text) if text.strip() else {}
+    unknown = set(fields) - set(Machine.__dataclass_fields__)
+    if unknown:
+        raise ValueError(f"{VARIABLE}: unknown fields {sorted(unknown)}")
+    machine = Machine(**{**fields, "faults": frozenset(fields.get("faults", ()))})
+    if machine.chip not in CHIPS:
+        raise ValueError(f"{VARIABLE}: chip {machine.chip!r} is not one of {', '.join(CHIPS)}")
+    if machine.chips < 1 or machine.memory_bytes < 1:
+        raise ValueError(f"{VARIABLE}: at least one chip and one byte of memory")
+    return machine
+
+
+@functools.lru_cache(maxsize=8)
+def _parsed(text: str) -> Machine:
+    return from_json(text)
+
+
+def current() -> Machine:
+    """The machine of this process, from the environment variable NPU_EMULATOR (the default machine when unset)."""
+    return _parsed(os.environ.get(VARIABLE, ""))

@@ -1,0 +1,1 @@
+"""Stands in for CANN's Python bindings; only names."""

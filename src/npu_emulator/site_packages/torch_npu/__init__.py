@@ -1,0 +1,36 @@
+"""Stands in for torch_npu: device `npu`, module `torch.npu`, and exactly the operators the emulated version has."""
+
+import sys
+from typing import Any
+
+import torch
+
+from npu_emulator import calls, install, machine
+
+install.stand_ins()
+install.device()
+
+from torch_npu import _C, _inductor, npu, profiler, utils  # noqa: E402
+from torch_npu.libraries import define_operators  # noqa: E402
+from torch_npu.process_group import register_hccl  # noqa: E402
+
+__version__ = machine.current().torch_npu
+
+
+def _autoload() -> None:
+    """Named by the entry point through which `import torch` loads this package."""
+
+
+def _install() -> None:
+    if not hasattr(torch, "npu"):
+        torch._register_device_module("npu", npu)
+        torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=None)
+    sys.modules["torch.npu"] = npu
+    torch.version.cann = machine.current().cann  # type: ignore[attr-defined]
+    register_hccl()
+    define_operators(globals(), calls.available())
+
+
+
+
+_install()

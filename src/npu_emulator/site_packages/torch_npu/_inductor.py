@@ -1,0 +1,1 @@
+"""Imported for effect by vllm-ascend; there is no compiler for the emulated NPU."""

@@ -1,0 +1,1 @@
+"""Sharing NPU tensors between processes, which is not emulated."""

@@ -1,0 +1,1 @@
+"""Names of torch_npu.utils."""
