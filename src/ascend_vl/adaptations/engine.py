@@ -1,0 +1,142 @@
+"""Applying adaptations in a process, and keeping account of it."""
+
+import contextlib
+import contextvars
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from ascend_vl.adaptations import override, registry
+from ascend_vl.adaptations.decide import decide
+from ascend_vl.adaptations.record import IN_FORCE, PHASES, Adaptation, Facts, Finding, Outcome, Phase
+from ascend_vl.language import Text
+
+logger = logging.getLogger("ascend_vl")
+
+_acting: contextvars.ContextVar[Adaptation | None] = contextvars.ContextVar("acting", default=None)
+_phase: contextvars.ContextVar[Phase | None] = contextvars.ContextVar("phase", default=None)
+_outcomes: dict[str, Outcome] = {}
+
+
+class WrongPhase(RuntimeError):
+    """An adaptation reached for a seam outside the phase its record names."""
+
+
+@contextlib.contextmanager
+def phase_of(record: Adaptation, phase: Phase) -> Iterator[None]:
+    """Within this, seams accept changes of `record`; raises WrongPhase if its phase is another."""
+    if record.phase != phase:
+        raise WrongPhase(f"{record.id} belongs to phase {record.phase}, not {phase}")
+    tokens = _acting.set(record), _phase.set(phase)
+    try:
+        yield
+    finally:
+        _acting.reset(tokens[0])
+        _phase.reset(tokens[1])
+
+
+def require_phase(*allowed: Phase) -> Adaptation:
+    """The acting adaptation; raises WrongPhase when none acts, or when this seam is not of its phase."""
+    record, phase = _acting.get(), _phase.get()
+    if record is None or phase not in allowed or record.phase != phase:
+        used = "outside any phase" if phase is None else f"in phase {phase}"
+        raise WrongPhase(f"a seam of phase {'/'.join(allowed)} was used {used}")
+    return record
+
+
+def apply(
+    phase: Phase, target: Any, *, facts: Facts | None = None, findings: dict[str, Finding] | None = None
+) -> list[Outcome]:
+    """Decide every adaptation of `phase` and put those in force into `target`.
+
+    In "construct" and "loaded" the target is our model (torch.nn.Module), in "process" None, in "config" the engine
+    arguments of the plan (a mutable mapping). `facts` and `findings` (by probe id) default to those of this process and
+    the probe cache. An adaptation whose apply fails is reported as failed and leaves the others standing.
+    Raises ValueError for an unknown phase.
+    """
+    if phase not in PHASES:
+        raise ValueError(f"unknown phase {phase!r}")
+    if override.switched_off():
+        return []
+    if facts is None:
+        from ascend_vl.adaptations.process_facts import process_facts
+
+        facts = process_facts()
+    if findings is None:
+        findings = _cached_findings(facts, target if phase in ("construct", "loaded") else None)
+    chosen = override.current(registry.ids())
+    outcomes = [
+        _settle(record, phase, target, facts, chosen, findings.get(record.probe or ""))
+        for record in registry.RECORDS
+        if record.phase == phase
+    ]
+    _outcomes.update({outcome.id: outcome for outcome in outcomes})
+    return outcomes
+
+
+def _settle(
+    record: Adaptation, phase: Phase, target: Any, facts: Facts, chosen: override.Override, finding: Finding | None
+) -> Outcome:
+    state, reason = decide(record, facts, chosen, finding)
+    numbers = dict(finding.numbers) if finding else {}
+    if state not in IN_FORCE:
+        return Outcome(record.id, phase, state, reason, numbers)
+    try:
+        with phase_of(record, phase):
+            replaced = tuple(record.apply(target, finding))
+    except WrongPhase:
+        raise
+    except Exception as error:
+        logger.exception("ascend-vl: adaptation %s could not be applied", record.id)
+        why = Text(f"it could not be applied: {error}", f"未能应用：{error}")
+        return Outcome(record.id, phase, "failed", why, numbers)
+    logger.info(
+        "ascend-vl: %s %s (%s): %s",
+        record.id,
+        state,
+        reason.en,
+        ", ".join(r.name for r in replaced) or "nothing to replace",
+    )
+    return Outcome(record.id, phase, state, reason, numbers, replaced)
+
+
+def _cached_findings(facts: Facts, model: Any) -> dict[str, Finding]:
+    if facts.chip is None or not any(record.probe for record in registry.RECORDS):
+        return {}
+    from ascend_vl import probes
+
+    return probes.cached(facts, model)
+
+
+def report() -> list[dict[str, Any]]:
+    """Every adaptation as it stands in this process, in the order of the registry, for `/v1/ascend_vl/status`.
+
+    One whose phase has not come yet in this process has state "pending".
+    """
+    lines = []
+    for record in registry.RECORDS:
+        outcome = _outcomes.get(record.id)
+        line = (
+            outcome.to_json()
+            if outcome
+            else {"id": record.id, "phase": record.phase, "state": "pending", "replaced": []}
+        )
+        lines.append(line | {"title": {"en": record.title.en, "zh": record.title.zh}})
+    return lines
+
+
+def expected(facts: Facts, findings: dict[str, Finding] | None = None) -> list[Outcome]:
+    """How every adaptation would stand on the machine `facts` describes; applies nothing, imports no torch."""
+    chosen = override.current(registry.ids())
+    found = findings or {}
+    outcomes = []
+    for record in registry.RECORDS:
+        finding = found.get(record.probe or "")
+        state, reason = decide(record, facts, chosen, finding)
+        outcomes.append(Outcome(record.id, record.phase, state, reason, dict(finding.numbers) if finding else {}))
+    return outcomes
+
+
+def forget() -> None:
+    """Drop the account of this process (for tests)."""
+    _outcomes.clear()
