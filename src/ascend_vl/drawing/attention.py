@@ -1,0 +1,128 @@
+"""Attention for drawing. `full`: every query sees every key, no mask. `causal`: the prompt's prefix, once a request.
+
+Shapes: q (G, heads, D), k and v (S, kv_heads, D), result (G, heads, D) in q's dtype; softmax statistics in float32.
+"""
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
+
+# int32 maximum: "no band" for the fused operators, whose defaults hide later keys.
+NO_LIMIT = 2147483647
+QUERY_BLOCK = 512
+CHOICE = "ASCEND_VL_DRAWING_ATTENTION"
+
+
+class Attend(NamedTuple):
+    """A way to attend, and its name for reports."""
+
+    name: str
+    full: Attention
+    causal: Attention
+
+
+def expanded(x: torch.Tensor, groups: int) -> torch.Tensor:
+    """(S, kv_heads, D) to (S, kv_heads * groups, D), each head repeated in place."""
+    return x if groups == 1 else x.repeat_interleave(groups, dim=1)
+
+
+def torch_full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+    """PyTorch's own kernel. Without a mask the query heads of a key head can stand in a row, so keys are not copied."""
+    rows, heads, width = q.shape
+    kv_heads = k.shape[1]
+    folded = q.view(rows, kv_heads, heads // kv_heads, width).permute(1, 2, 0, 3).reshape(1, kv_heads, -1, width)
+    out = scaled_dot_product_attention(folded, k.transpose(0, 1)[None], v.transpose(0, 1)[None], scale=scale)
+    return out.view(heads, rows, width).transpose(0, 1)
+
+
+def torch_causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+    """PyTorch's own kernel, each row seeing the columns up to itself."""
+    groups = q.shape[1] // k.shape[1]
+    q, k, v = (t.transpose(0, 1)[None] for t in (q, expanded(k, groups), expanded(v, groups)))
+    return scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)[0].transpose(0, 1)
+
+
+def _blocks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool) -> torch.Tensor:
+    rows, heads, _ = q.shape
+    groups = heads // k.shape[1]
+    keys, values = expanded(k, groups).permute(1, 2, 0), expanded(v, groups).transpose(0, 1)
+    out = torch.empty_like(q)
+    for start in range(0, rows, QUERY_BLOCK):
+        block = q[start : start + QUERY_BLOCK].transpose(0, 1)
+        scores = torch.matmul(block * scale, keys).float()
+        if causal:
+            row = torch.arange(start, start + block.shape[1], device=q.device)[:, None]
+            later = torch.arange(keys.shape[2], device=q.device)[None, :] > row
+            scores = scores.masked_fill(later, float("-inf"))
+        out[start : start + QUERY_BLOCK] = torch.matmul(scores.softmax(dim=-1).to(q.dtype), values).transpose(0, 1)
+    return out
+
+
+def blocks_full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+    """Plain products over blocks of queries: works wherever a matrix product does."""
+    return _blocks(q, k, v, scale, causal=False)
+
+
+def blocks_causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+    """As `blocks_full`, each row seeing the columns up to itself."""
+    return _blocks(q, k, v, scale, causal=True)
+
+
+def _heads_first(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(0, 1)[None].contiguous()
+
+
+def fused_full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+    """910B: `npu_fusion_attention`, BNSD, grouped heads native, no mask."""
+    import torch_npu
+
+    out = torch_npu.npu_fusion_attention(
+        *(_heads_first(q), _heads_first(k), _heads_first(v), q.shape[1], "BNSD"),
+        scale=scale,
+        pre_tockens=NO_LIMIT,
+        next_tockens=NO_LIMIT,
+        sparse_mode=0,
+    )[0]
+    return out[0].transpose(0, 1)
+
+
+def prompt_full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+    """310P: `npu_prompt_flash_attention`, BNSD, keys expanded, no mask (ATB's operators want equal lengths)."""
+    import torch_npu
+
+    groups = q.shape[1] // k.shape[1]
+    out = torch_npu.npu_prompt_flash_attention(
+        *(_heads_first(q), _heads_first(expanded(k, groups)), _heads_first(expanded(v, groups))),
+        num_heads=q.shape[1],
+        scale_value=scale,
+        pre_tokens=NO_LIMIT,
+        next_tokens=NO_LIMIT,
+        input_layout="BNSD",
+        sparse_mode=0,
+    )
+    return out[0].transpose(0, 1)
+
+
+WAYS = {
+    "torch": Attend("torch", torch_full, torch_causal),
+    "blocks": Attend("blocks", blocks_full, blocks_causal),
+    # The prefix is short and runs once, so it needs no fused operator and no mask of a special shape.
+    "fused": Attend("fused", fused_full, blocks_causal),
+    "prompt": Attend("prompt", prompt_full, blocks_causal),
+}
+
+
+def choose(device: torch.device) -> Attend:
+    """By chip, or as ASCEND_VL_DRAWING_ATTENTION says: torch, fused, prompt, blocks (KeyError for another name)."""
+    wanted = os.environ.get(CHOICE)
+    if wanted:
+        return WAYS[wanted]
+    if device.type != "npu":
+        return WAYS["torch"]
+    name = torch.npu.get_device_name(device)  # type: ignore[attr-defined]
+    return WAYS["prompt" if "310P" in name else "fused"]

@@ -1,0 +1,109 @@
+"""How much device memory drawing needs, from shapes alone (no torch: the plan asks too)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ascend_vl.drawing.recipes import DrawingConfig
+
+MIB = 1024 * 1024
+# Small checkpoints may still draw large pictures.
+FLOOR = 64 * MIB
+FRAGMENTATION = 1.15
+# Prompt and condition tokens of a branch that the reserve allows for.
+PREFIX_TOKENS = 1024
+# References of the largest usual request take this many times the target's patches (2 or 8 of them: 2 * (48/64)^2).
+REFERENCE_SHARE = 1.125
+# (z, corrected latent, two clean predictions, scheduler output, step noise) and one prediction a branch.
+LATENT_COPIES = 6
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the text model and of a patch; `dtype_bytes` of the model's dtype, `tp` ranks."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    patch_values: int
+    dtype_bytes: int
+    tp: int = 1
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], dtype_bytes: int, tp: int = 1, patch_size: int = 32) -> "Shape":
+        """From config.json."""
+        text = config["text_config"]
+        heads = int(text["num_attention_heads"])
+        return cls(
+            int(text["hidden_size"]),
+            int(text["intermediate_size"]),
+            int(text["num_hidden_layers"]),
+            heads,
+            int(text["num_key_value_heads"]),
+            int(text.get("head_dim") or int(text["hidden_size"]) // heads),
+            3 * patch_size**2,
+            dtype_bytes,
+            tp,
+        )
+
+    @property
+    def kv_values(self) -> int:
+        """Values of one token's key (or value) on one rank."""
+        return max(1, self.kv_heads // self.tp) * self.head_dim
+
+
+def slice_bytes(shape: Shape, rows: int, keys: int) -> int:
+    """Peak of one layer over `rows` tokens (all branches that run together) that see `keys` tokens each."""
+    attention = (shape.heads // shape.tp) * shape.head_dim
+    per_row = (
+        4 * shape.hidden  # residual, normed, output, all-reduce
+        + attention * 3  # q before and after rotary, output
+        + 4 * shape.kv_values
+        + 3 * shape.intermediate // shape.tp  # gate, up and their product
+    )
+    return rows * per_row * shape.dtype_bytes + 2 * keys * shape.kv_values * shape.dtype_bytes
+
+
+def session_bytes(shape: Shape, target: int, references: int, prefixes: list[int]) -> int:
+    """What a drawing holds between slices: latents, predictions, references, hidden rows, prefix keys and values."""
+    branches = len(prefixes)
+    latents = (LATENT_COPIES + branches) * target * shape.patch_values * 4
+    predicted = branches * references * shape.patch_values * 4
+    hidden = 2 * branches * (1 + target + references) * shape.hidden * shape.dtype_bytes
+    embedded = references * shape.hidden * 4
+    return (
+        latents + predicted + hidden + embedded + sum(prefixes) * 2 * shape.layers * shape.kv_values * shape.dtype_bytes
+    )
+
+
+def request_bytes(shape: Shape, target: int, references: int, prefixes: list[int]) -> int:
+    """Session and one slice of a request, with allowance for fragmentation."""
+    rows = 1 + target + references
+    together = len(prefixes) if runs_together(rows, len(prefixes)) else 1
+    peak = max(
+        slice_bytes(shape, rows * together, (rows + max(prefixes)) * together),
+        slice_bytes(shape, max(prefixes), max(prefixes)),
+    )
+    return int((session_bytes(shape, target, references, prefixes) + peak) * FRAGMENTATION)
+
+
+def workspace_bytes(config: Mapping[str, Any], dtype_bytes: int, tp: int = 1, active: int = 2) -> int:
+    """What is reserved while the model loads: `active` drawings of the checkpoint's default size with references."""
+    drawing = DrawingConfig.from_checkpoint(config)
+    constants = drawing.constants
+    shape = Shape.of(config, dtype_bytes, tp, constants.patch_size)
+    width, height = constants.default_size
+    target = (width // constants.patch_size) * (height // constants.patch_size)
+    references = int(target * REFERENCE_SHARE)
+    prefixes = [PREFIX_TOKENS] * 2
+    first = request_bytes(shape, target, references, prefixes)
+    more = int(session_bytes(shape, target, references, prefixes) * FRAGMENTATION)
+    return max(FLOOR, first + (active - 1) * more)
+
+
+def runs_together(rows: int, branches: int, limit: int = 512) -> bool:
+    """Whether guidance branches share a pass: below some 500 rows the linear layers gain from it, above not."""
+    return branches > 1 and rows * branches <= limit

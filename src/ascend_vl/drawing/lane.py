@@ -1,0 +1,311 @@
+"""The lane that drawings go through: bounded, apart from chat's scheduler, one slice in flight over all drawings.
+
+vLLM's engine runs every queued call before its next step for chat; so a second slice is never queued while one is
+out, and drawings take turns at a first-in-first-out gate.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ascend_vl.drawing import metrics
+from ascend_vl.drawing.errors import Refusal
+from ascend_vl.drawing.job import Job, to_wire
+from ascend_vl.language import Text
+
+logger = logging.getLogger("vllm.plugins.ascend_vl")
+
+Rpc = Callable[..., Awaitable[list[dict[str, Any]]]]
+Progress = Callable[[int, int, Callable[[], Awaitable[bytes | None]]], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class LaneSettings:
+    """`active` drawings at once, `waiting` more in the queue; seconds a drawing may take, seconds aimed at for a slice,
+    and seconds after which a slice counts as stuck."""
+
+    active: int = 2
+    waiting: int = 8
+    time_limit: float = 3600.0
+    slice_seconds: float = 0.05
+    stuck_seconds: float = 300.0
+
+    @classmethod
+    def from_environment(cls) -> "LaneSettings":
+        """ASCEND_VL_DRAWING_ACTIVE, _QUEUE, _TIMEOUT (s), _SLICE_MS, _STUCK (s)."""
+
+        def number(name: str, default: float) -> float:
+            return float(os.environ.get(f"ASCEND_VL_DRAWING_{name}") or default)
+
+        return cls(
+            max(1, int(number("ACTIVE", cls.active))),
+            max(0, int(number("QUEUE", cls.waiting))),
+            number("TIMEOUT", cls.time_limit),
+            number("SLICE_MS", cls.slice_seconds * 1000) / 1000,
+            number("STUCK", cls.stuck_seconds),
+        )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A finished drawing: raw RGB bytes (H * W * 3), its trace as .npz or None, seconds it took."""
+
+    name: str
+    pixels: bytes
+    trace: bytes | None
+    seconds: float
+
+
+class Lane:
+    """Draws jobs by calling worker methods through `rpc(method, args)`, which answers with one status a rank.
+
+    `limit` is the workers' workspace and `needs(job)` a job's share of it, both in bytes.
+    """
+
+    def __init__(
+        self, rpc: Rpc, settings: LaneSettings, limit: int, needs: Callable[[Job], int], on_stuck: Callable[[], None]
+    ) -> None:
+        self._rpc, self.settings = rpc, settings
+        self._limit, self._needs, self._on_stuck = limit, needs, on_stuck
+        self._gate = asyncio.Lock()
+        self._queue: deque[object] = deque()
+        self._moved = asyncio.Condition()
+        self._active: dict[str, int] = {}
+        self._took = 10.0
+        self.stuck = False
+
+    @property
+    def active(self) -> int:
+        """Drawings under way."""
+        return len(self._active)
+
+    def check(self, count: int = 1) -> None:
+        """Raises Refusal 429 when `count` more drawings would not find a place, 503 when the engine is stuck."""
+        if self.stuck:
+            raise _stuck()
+        free = self.settings.active + self.settings.waiting - len(self._active) - len(self._queue)
+        if count > free:
+            waves = (len(self._queue) + len(self._active)) / self.settings.active
+            raise Busy(max(1, round(self._took * waves)))
+
+    def check_size(self, job: Job) -> None:
+        """Raises Refusal for a job that the workspace cannot hold even alone."""
+        needed = self._needs(job)
+        if needed <= self._limit:
+            return
+        raise Refusal(
+            "drawing-too-large",
+            Text(
+                f"{job.width}x{job.height} with these references is too large here.",
+                f"{job.width}x{job.height} 及其参考图过大。",
+            ),
+            Text(
+                f"It needs {needed / 2**20:.0f} MiB; the workspace is {self._limit / 2**20:.0f} MiB.",
+                f"需要 {needed / 2**20:.0f} MiB，而工作区为 {self._limit / 2**20:.0f} MiB。",
+            ),
+            Text(
+                "Ask for a smaller picture, or start the server with a larger ASCEND_VL_DRAWING_WORKSPACE_MIB.",
+                "请缩小尺寸，或以更大的 ASCEND_VL_DRAWING_WORKSPACE_MIB 启动服务。",
+            ),
+            "size",
+        )
+
+    async def draw(self, job: Job, progress: Progress | None = None) -> Drawn:
+        """Draw a job, in its turn. `progress(step, steps, preview)` is awaited after each step.
+
+        Cancelling stops the drawing within one slice and frees it. Raises Refusal (429, 503, 504) and DrawingFailed.
+        """
+        self.check()
+        self.check_size(job)
+        name = uuid.uuid4().hex
+        outcome = "failed"
+        try:
+            async with self._place(name, self._needs(job)):
+                started = time.monotonic()
+                try:
+                    drawn = await asyncio.wait_for(self._run(name, job, progress, started), self.settings.time_limit)
+                except asyncio.TimeoutError:
+                    raise _timed_out(self.settings.time_limit) from None
+                self._took = 0.7 * self._took + 0.3 * drawn.seconds
+                metrics.DURATION.observe(drawn.seconds)
+                outcome = "drawn"
+                return drawn
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            metrics.FINISHED.labels(outcome).inc()
+
+    async def _run(self, name: str, job: Job, progress: Progress | None, started: float) -> Drawn:
+        pace = _Pace(self.settings.slice_seconds)
+        try:
+            statuses = await self._call("drawing_begin", name, to_wire(job), list(self._active))
+            step = 0
+            while statuses[0]["state"] == "running":
+                status = statuses[0]
+                statuses = await self._call("drawing_advance", name, pace.layers(status["phase"]))
+                pace.learn(status["phase"], statuses[0])
+                metrics.SLICES.observe(statuses[0]["seconds"])
+                if statuses[0]["step"] > step:
+                    step = statuses[0]["step"]
+                    metrics.STEPS.inc()
+                    if progress is not None:
+                        await progress(step, statuses[0]["steps"], lambda: self._preview(name))
+            out = (await self._call("drawing_result", name))[0]
+            return Drawn(name, out["pixels"], out.get("trace"), time.monotonic() - started)
+        finally:
+            await self._end(name)
+
+    async def _preview(self, name: str) -> bytes | None:
+        return (await self._call("drawing_preview", name))[0].get("pixels")
+
+    async def _end(self, name: str) -> None:
+        """Free the drawing on all ranks, even while this task is being cancelled."""
+        with contextlib.suppress(Exception):
+            await _uncancelled(self._gated("drawing_end", name))
+
+    async def _call(self, method: str, *args: Any) -> list[dict[str, Any]]:
+        """One worker call at the gate; statuses of all ranks. Raises DrawingFailed if any rank failed."""
+        statuses = await self._gated(method, *args)
+        failed = [(rank, s) for rank, s in enumerate(statuses) if s["state"] == "failed"]
+        if failed:
+            # A rank without memory tells more than those that only heard of it.
+            rank, status = min(failed, key=lambda f: f[1]["code"] != "drawing-memory")
+            logger.warning("ascend_vl: drawing failed on rank %d of %d: %s", rank, len(statuses), status["why"])
+            raise DrawingFailed(status["code"], rank)
+        return statuses
+
+    async def _gated(self, method: str, *args: Any) -> list[dict[str, Any]]:
+        async with self._gate:
+            return await _uncancelled(self._out(method, args))
+
+    async def _out(self, method: str, args: tuple[Any, ...]) -> list[dict[str, Any]]:
+        call = asyncio.ensure_future(self._rpc(method, args))
+        done, _ = await asyncio.wait({call}, timeout=self.settings.stuck_seconds)
+        if not done:
+            # No deadline ends the call: its late answer would be taken for the next call's.
+            self.stuck = True
+            logger.critical("ascend_vl: %s is out for over %.0f s; engine stuck", method, self.settings.stuck_seconds)
+            self._on_stuck()
+        return await call
+
+    @contextlib.asynccontextmanager
+    async def _place(self, name: str, needed: int) -> AsyncIterator[None]:
+        """Wait in the queue, first come first served, until there is a place and memory."""
+        ticket = object()
+        self._queue.append(ticket)
+        metrics.WAITING.inc()
+        try:
+            async with self._moved:
+                await self._moved.wait_for(lambda: self._queue[0] is ticket and self._fits(needed))
+                self._active[name] = needed
+        finally:
+            self._queue.remove(ticket)
+            metrics.WAITING.dec()
+            await _uncancelled(self._wake())
+        metrics.ACTIVE.inc()
+        try:
+            yield
+        finally:
+            del self._active[name]
+            metrics.ACTIVE.dec()
+            await _uncancelled(self._wake())
+
+    def _fits(self, needed: int) -> bool:
+        taken = sum(self._active.values())
+        return not self._active or (len(self._active) < self.settings.active and taken + needed <= self._limit)
+
+    async def _wake(self) -> None:
+        async with self._moved:
+            self._moved.notify_all()
+
+
+class _Pace:
+    """How many layers make a slice of the wanted length, learnt phase by phase; a phase begins with one layer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._layer: dict[str, float] = {}
+
+    def layers(self, phase: str) -> int:
+        cost = self._layer.get(phase)
+        return 1 if cost is None else max(1, int(self._seconds / max(cost, 1e-6)))
+
+    def learn(self, phase: str, status: dict[str, Any]) -> None:
+        if status.get("units"):
+            cost = status["seconds"] / status["units"]
+            # Up at once, down slowly: a slice that is too long is chat's delay.
+            before = self._layer.get(phase)
+            self._layer[phase] = cost if before is None or cost > before else 0.5 * (before + cost)
+
+
+class Busy(Refusal):
+    """429, with the seconds after which to try again."""
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(
+            "drawing-busy",
+            Text("Too many drawings are waiting.", "排队的绘图过多。"),
+            Text("The lane for drawings is full.", "绘图队列已满。"),
+            Text(f"Try again in {retry_after} s.", f"请在 {retry_after} 秒后重试。"),
+            status=429,
+        )
+        self.retry_after = retry_after
+
+
+class DrawingFailed(Refusal):
+    """A failure in the workers; the log has the details."""
+
+    def __init__(self, code: str, rank: int) -> None:
+        why = {
+            "drawing-memory": Text(f"Rank {rank} ran out of memory.", f"第 {rank} 个进程内存不足。"),
+            "drawing-not-finite": Text(
+                "The network's output is not finite in this dtype.", "该精度下网络输出不是有限值。"
+            ),
+        }.get(code, Text(f"Rank {rank} reported an error.", f"第 {rank} 个进程报告了错误。"))
+        do = {
+            "drawing-memory": Text("Ask for a smaller picture, or try again later.", "请缩小尺寸，或稍后重试。"),
+            "drawing-not-finite": Text(
+                "Serve the model in bfloat16 or float32.", "请以 bfloat16 或 float32 提供服务。"
+            ),
+        }.get(code, Text("The server's log has the details.", "详情见服务日志。"))
+        status = 503 if code == "drawing-memory" else 500
+        super().__init__(code, Text("The picture could not be drawn.", "绘图失败。"), why, do, status=status)
+
+
+def _stuck() -> Refusal:
+    return Refusal(
+        "drawing-stuck",
+        Text("The engine does not answer.", "引擎没有响应。"),
+        Text("A slice of a drawing has been out for too long.", "某个绘图片段执行时间过长。"),
+        Text("The server is restarting; try again later.", "服务正在重启，请稍后重试。"),
+        status=503,
+    )
+
+
+def _timed_out(seconds: float) -> Refusal:
+    return Refusal(
+        "drawing-timeout",
+        Text("The drawing took too long.", "绘图超时。"),
+        Text(f"The limit is {seconds:.0f} s.", f"时限为 {seconds:.0f} 秒。"),
+        Text("Ask for fewer steps or a smaller picture.", "请减少步数或缩小尺寸。"),
+        status=504,
+    )
+
+
+async def _uncancelled(work: Awaitable[Any]) -> Any:
+    """Finish `work` even if this task is cancelled meanwhile; the cancellation goes on afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Exception):
+            await task
+        raise
