@@ -1,0 +1,1 @@
+"""Our vLLM model classes and worker methods. Only `names` may be imported where no engine runs."""

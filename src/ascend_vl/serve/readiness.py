@@ -1,0 +1,94 @@
+"""Whether a server is ready: it answered a real token, and our plugin is active in each of its workers."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from ascend_vl.errors import AscendVLError
+from ascend_vl.language import Text
+
+if TYPE_CHECKING:
+    from ascend_vl.serve.process import RunningServer
+
+DEFAULT_PORT = 8000
+
+
+def option(command: Sequence[str], *spellings: str) -> str | None:
+    """The last value given to an option, as `--name value` or `--name=value`; underscores count as dashes."""
+    found = None
+    for index, word in enumerate(command):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") in spellings:
+            if equals:
+                found = value
+            elif index + 1 < len(command):
+                found = command[index + 1]
+    return found
+
+
+def address(command: Sequence[str]) -> tuple[str, int]:
+    """Host ("" for all) and port the command listens on."""
+    return option(command, "--host") or "", int(option(command, "--port") or DEFAULT_PORT)
+
+
+def served_name(command: Sequence[str]) -> str:
+    """The model name that requests use."""
+    return option(command, "--served-model-name") or command[2]
+
+
+def api_key(command: Sequence[str], secrets: Mapping[str, str]) -> str | None:
+    """The key this server wants, None for none."""
+    return option(command, "--api-key") or secrets.get("VLLM_API_KEY")
+
+
+def healthy(client: httpx.Client) -> bool:
+    """Whether /health answers 200."""
+    try:
+        return client.get("/health").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def first_token(client: httpx.Client, server: "RunningServer") -> None:
+    """Have one token answered. Raises AscendVLError `no-answer`."""
+    body = {"model": server.model, "prompt": "1", "max_tokens": 1, "temperature": 0}
+    try:
+        answer = client.post("/v1/completions", json=body)
+        answer.raise_for_status()
+        if answer.json()["usage"]["completion_tokens"] >= 1:
+            return
+        cause = "no token"
+    except (httpx.HTTPError, ValueError, KeyError) as error:
+        cause = f"{type(error).__name__}: {error}"
+    raise AscendVLError(
+        "no-answer",
+        Text("The server started but answered no token.", "服务已启动，但没有生成任何词元。"),
+        Text(cause, cause),
+        Text(f"Its log is {server.log_path}.", f"日志：{server.log_path}"),
+    )
+
+
+def require_active(client: httpx.Client, server: "RunningServer") -> dict[str, Any]:
+    """The status of a server whose plugin is active in every worker. Raises AscendVLError `plugin-inactive`."""
+    try:
+        answer = client.get("/v1/ascend_vl/status")
+        if answer.status_code == 200:
+            status: dict[str, Any] = answer.json()
+            silent = [worker["rank"] for worker in status["workers"] if not worker["plugin"]]
+            if status["workers"] and not silent:
+                return status
+            cause = f"workers without it: {silent}"
+        else:
+            cause = f"/v1/ascend_vl/status: HTTP {answer.status_code}"
+    except (httpx.HTTPError, ValueError, KeyError) as error:
+        cause = f"{type(error).__name__}: {error}"
+    raise AscendVLError(
+        "plugin-inactive",
+        Text("ascend-vl is not active in every process of the server.", "ascend-vl 未在服务的每个进程中生效。"),
+        Text(cause, cause),
+        Text(
+            "If VLLM_PLUGINS is set it must list ascend_vl; ascend-vl must be installed beside vLLM.",
+            "若设置了 VLLM_PLUGINS，其中必须包含 ascend_vl；ascend-vl 必须与 vLLM 安装在同一环境。",
+        ),
+    )
