@@ -195,6 +195,7 @@ class BatchConfig:
     noise_levels: int = 3
     caption_dropout: float = 0.1
     drawing_size: tuple[int, int] = (128, 128)
+    late: bool = False  # which question weights
 
 
 @dataclass
@@ -204,6 +205,8 @@ class Batch:
     row_images: int
     cell_color: Tensor
     cell_shape: Tensor
+    cell_place: Tensor
+    images_a_row: int
     questions: Packed
     text_only: Packed | None
     canvases: Packed
@@ -243,7 +246,7 @@ def training_batch(seed: int, step: int, c: BatchConfig) -> Batch:
             row = prefix(2)
             for _ in range(c.pair_questions):
                 lang = random_lang(rng)
-                kind, qa = language.ask_pair(scenes, lang, rng)
+                kind, qa = language.ask_pair(scenes, lang, rng, c.late)
                 row.answer(kind, lang, *qa)
             rows.append(row)
     else:
@@ -258,7 +261,7 @@ def training_batch(seed: int, step: int, c: BatchConfig) -> Batch:
             row.answer(kind, lang, *long)
             for _ in range(c.short_questions):
                 lang = random_lang(rng)
-                kind, qa = language.ask_short(scene, lang, rng)
+                kind, qa = language.ask_short(scene, lang, rng, c.late)
                 row.answer(kind, lang, *qa)
             rows.append(row)
     row_images = len(pictures)
@@ -295,6 +298,8 @@ def training_batch(seed: int, step: int, c: BatchConfig) -> Batch:
         row_images,
         torch.from_numpy(np.stack([p.cell_color for p in pictures])),
         torch.from_numpy(np.stack([p.cell_shape for p in pictures])),
+        torch.from_numpy(np.stack([p.cell_place for p in pictures])),
+        row_images // len(rows),
         pack(rows, causal=True),
         text_only,
         pack(canvas_rows, causal=False),

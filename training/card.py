@@ -155,7 +155,8 @@ A question counts as right only if the whole answer is.
 
 ## Training
 
-{trained["steps"]} steps of one cosine, {trained["seconds"] / 60:.0f} minutes on one core of a shared CPU, torch
-{trained["torch"]}. Recipe: `training/README.md`. What differs from the 8B model is in `config.json` under `hidream_o1`
+{trained["steps"]} steps, {trained["seconds"] / 60:.0f} minutes on one core of a shared CPU, torch {trained["torch"]};
+{trained["drawings_seen"]:,} captions drawn. Recipe: `training/README.md`.
+What differs from the 8B model is in `config.json` under `hidream_o1`
 (noise scale, sizes, token ids, schedule).
 """

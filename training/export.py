@@ -14,6 +14,7 @@ from . import tokenizer
 from .batches import FIX_POINT, NOISE_SCALE, STEPS, BatchConfig
 from .model import DemoModel, ModelConfig
 from .tokenizer import token
+from .train import Recipe
 
 MAX_POSITIONS = 8192
 NOISE_CLIP = 2.5
@@ -146,13 +147,18 @@ def export(net: DemoModel, out: Path, dtype: torch.dtype = torch.bfloat16) -> No
     tokenizer.save(out)
 
 
+def pictures_a_step(c: BatchConfig) -> float:
+    return c.two_image_steps * 2 * c.two_image_prompts + (1 - c.two_image_steps) * c.images + c.extra_images
+
+
 def record(state: dict, parameters: int) -> dict:
     """What the model card says about the training."""
-    c = BatchConfig()
-    pictures = c.two_image_steps * 2 * c.two_image_prompts + (1 - c.two_image_steps) * c.images + c.extra_images
+    recipe, step = Recipe(), state["step"]
+    early = min(step, recipe.late_from)
+    parts = ((early, recipe.batch), (step - early, recipe.late_batch))
     return {
-        "images_seen": round(state["step"] * pictures),
-        "drawings_seen": state["step"] * c.drawings,
+        "images_seen": round(sum(steps * pictures_a_step(c) for steps, c in parts)),
+        "drawings_seen": sum(steps * c.drawings for steps, c in parts),
         "parameters": parameters,
         "recipe": state["recipe"],
         "seconds": round(state["seconds"]),

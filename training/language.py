@@ -223,6 +223,11 @@ SHORT_WEIGHTS = {
     "count": 0.05, "count_color": 0.05, "background": 0.05, "color_of": 0.10, "shape_of": 0.11, "where": 0.07,
     "what_at": 0.05, "yes_color": 0.04, "yes_shape": 0.13, "yes_both": 0.23, "relation": 0.12,
 }  # fmt: skip
+# once shapes and colours are known: more of what needs a place found
+LATE_SHORT_WEIGHTS = {
+    "count": 0.05, "count_color": 0.06, "background": 0.03, "color_of": 0.15, "shape_of": 0.05, "where": 0.20,
+    "what_at": 0.06, "yes_color": 0.03, "yes_shape": 0.05, "yes_both": 0.12, "relation": 0.20,
+}  # fmt: skip
 
 
 def _which(rng: np.random.Generator, lang: Lang, en: str, zh: str, answer: str) -> QA:
@@ -275,6 +280,7 @@ PAIR: dict[str, PairQuestion] = {
     "describe": _describe,
 }
 PAIR_WEIGHTS = {"has_pair": 0.32, "has_color": 0.12, "more": 0.22, "same_background": 0.14, "describe": 0.20}
+LATE_PAIR_WEIGHTS = {"has_pair": 0.32, "has_color": 0.24, "more": 0.20, "same_background": 0.06, "describe": 0.18}
 
 
 def random_pair(rng: np.random.Generator, make: Callable[[], Scene]) -> tuple[Scene, Scene]:
@@ -285,12 +291,12 @@ def random_pair(rng: np.random.Generator, make: Callable[[], Scene]) -> tuple[Sc
     return a, b
 
 
-def ask_short(scene: Scene, lang: Lang, rng: np.random.Generator) -> tuple[str, QA]:
-    return _draw(SHORT, SHORT_WEIGHTS, scene, lang, rng)
+def ask_short(scene: Scene, lang: Lang, rng: np.random.Generator, late: bool = False) -> tuple[str, QA]:
+    return _draw(SHORT, LATE_SHORT_WEIGHTS if late else SHORT_WEIGHTS, scene, lang, rng)
 
 
-def ask_pair(scenes: tuple[Scene, Scene], lang: Lang, rng: np.random.Generator) -> tuple[str, QA]:
-    return _draw(PAIR, PAIR_WEIGHTS, scenes, lang, rng)
+def ask_pair(scenes: tuple[Scene, Scene], lang: Lang, rng: np.random.Generator, late: bool = False) -> tuple[str, QA]:
+    return _draw(PAIR, LATE_PAIR_WEIGHTS if late else PAIR_WEIGHTS, scenes, lang, rng)
 
 
 def _draw(

@@ -272,14 +272,21 @@ class LanguageModel(nn.Module):
         self.layers = nn.ModuleList(TextLayer(c) for _ in range(c.num_hidden_layers))
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
 
-    def forward(self, x: Tensor, positions: Tensor, allowed: Tensor, deep: list[Tensor]) -> Tensor:
-        """allowed (batch, tokens, tokens) tells who sees whom; deep features are added after the first layers."""
+    def forward(
+        self, x: Tensor, positions: Tensor, allowed: Tensor, deep: list[Tensor], kept: list[Tensor] | None = None
+    ) -> Tensor:
+        """allowed (batch, tokens, tokens) tells who sees whom; deep features are added after the first layers.
+
+        kept, where given, collects the states after each layer.
+        """
         cos, sin = text_angles(positions, self.config)
         bias = torch.zeros(allowed.shape).masked_fill_(~allowed, -1e9).unsqueeze(1)
         for i, layer in enumerate(self.layers):
             x = layer(x, cos, sin, bias)
             if i < len(deep):
                 x = x + deep[i]
+            if kept is not None:
+                kept.append(x)
         return self.norm(x)
 
 
@@ -340,7 +347,13 @@ class DemoModel(nn.Module):
         return self.model.visual(patches, rows, cols)
 
     def hidden(
-        self, ids: Tensor, positions: Tensor, allowed: Tensor, slots: Tensor | None, seen: tuple[Tensor, list[Tensor]]
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        allowed: Tensor,
+        slots: Tensor | None,
+        seen: tuple[Tensor, list[Tensor]],
+        kept: list[Tensor] | None = None,
     ) -> Tensor:
         """Last hidden states of rows of tokens; `slots` (batch, tokens) marks where picture features go, in order."""
         x = self.model.language_model.embed_tokens(ids)
@@ -349,7 +362,7 @@ class DemoModel(nn.Module):
             main, features = seen
             x = place(x, slots, main)
             deep = [place(torch.zeros_like(x), slots, f) for f in features]
-        return self.model.language_model(x, positions, allowed, deep)
+        return self.model.language_model(x, positions, allowed, deep, kept)
 
     def denoise(
         self, ids: Tensor, positions: Tensor, allowed: Tensor, tms: Tensor, target: Tensor, t: Tensor, z: Tensor
@@ -409,3 +422,23 @@ class CellHead(nn.Module):
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         return self.color(tokens), self.shape(tokens)
+
+
+class ContextHead(nn.Module):
+    """Thrown away too: reads place and picture number off the picture tokens, inside the language model."""
+
+    layer = 1  # the states after this layer
+
+    def __init__(self, hidden: int, places: int, pictures: int = 2, seed: int = 2):
+        super().__init__()
+        self.place = nn.Linear(hidden, places + 1)
+        self.picture = nn.Linear(hidden, pictures)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for layer in (self.place, self.picture):
+                layer.weight.normal_(0, hidden**-0.5, generator=generator)
+                layer.bias.zero_()
+
+    def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        states = F.rms_norm(states, states.shape[-1:])
+        return self.place(states), self.picture(states)

@@ -18,12 +18,17 @@ from torch.nn import functional as F
 
 from . import world
 from .batches import NOISE_SCALE, Batch, BatchConfig, Packed, training_batch
-from .model import CellHead, DemoModel
+from .model import CellHead, ContextHead, DemoModel
+
+LATE_FROM = 1625
+CONTEXT_FROM = 2338
+LATE = BatchConfig(late=True, two_image_steps=0.3, extra_images=8, drawings=22)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    steps: int = 4000
+    # the cosine's length from a step on: it was set anew twice, when the machine's pace was known
+    lengths: tuple[tuple[int, int], ...] = ((0, 3400), (146, 3000), (LATE_FROM, 3900))
     seed: int = 20261130
     warmup: int = 60
     final_rate: float = 0.02
@@ -33,24 +38,39 @@ class Recipe:
     clip: float = 1.0
     ema: float = 0.998
     cell_weight: float = 0.4
+    context_weight: float = 0.3
+    context_from: int = CONTEXT_FROM
     pixel_weight: float = 4.0
     bf16: bool = True
     batch: BatchConfig = field(default_factory=BatchConfig)
+    late_batch: BatchConfig = field(default_factory=lambda: LATE)
+    late_from: int = LATE_FROM
+
+    @property
+    def steps(self) -> int:
+        return self.lengths[-1][1]
+
+    def length(self, step: int) -> int:
+        return max((begin, length) for begin, length in self.lengths if begin <= step)[1]
 
 
 class Trainee(nn.Module):
-    """The model and the throw-away cell head, under one roof for the optimizers."""
+    """The model and the throw-away heads, under one roof for the optimizers."""
 
     def __init__(self, seed: int):
         super().__init__()
         self.net = DemoModel(seed=seed)
-        self.cells = CellHead(self.net.config.text.hidden_size, len(world.COLORS), len(world.SHAPES), seed=seed + 1)
+        hidden = self.net.config.text.hidden_size
+        self.cells = CellHead(hidden, len(world.COLORS), len(world.SHAPES), seed=seed + 1)
+        self.context = ContextHead(hidden, len(world.SINGLE_PLACES), seed=seed + 2)
 
 
-def answer_loss(net: DemoModel, packed: Packed, seen: tuple[Tensor, list[Tensor]] | None) -> tuple[Tensor, Tensor]:
+def answer_loss(
+    net: DemoModel, packed: Packed, seen: tuple[Tensor, list[Tensor]] | None, kept: list[Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
     """Weighted sum of token losses and the sum of the weights."""
     slots = packed.marks == 1 if seen is not None else None
-    hidden = net.hidden(packed.ids, packed.positions, packed.allowed, slots, seen or (torch.empty(0), []))
+    hidden = net.hidden(packed.ids, packed.positions, packed.allowed, slots, seen or (torch.empty(0), []), kept)
     wanted = packed.weights > 0
     losses = F.cross_entropy(net.lm_head(hidden[wanted]).float(), packed.targets[wanted], reduction="none")
     weights = packed.weights[wanted]
@@ -67,6 +87,18 @@ def cell_loss(cells: CellHead, tokens: Tensor, batch: Batch) -> Tensor:
     return total
 
 
+def context_loss(context: ContextHead, states: Tensor, batch: Batch) -> Tensor:
+    place, picture = context(states[batch.questions.marks == 1])
+    labels = batch.cell_place[: batch.row_images]
+    weight = torch.ones(place.shape[-1])
+    weight[0] = 0.3
+    which = torch.arange(batch.row_images) % batch.images_a_row
+    which = which[:, None, None].expand_as(labels)
+    return F.cross_entropy(place.float(), labels.flatten(), weight=weight, ignore_index=-1) + F.cross_entropy(
+        picture.float(), which.flatten()
+    )
+
+
 def pixel_loss(net: DemoModel, batch: Batch) -> tuple[Tensor, Tensor]:
     """Weighted and plain squared error of the predicted clean patches."""
     p, sigma = batch.canvases, batch.sigma[..., None, None]
@@ -78,21 +110,27 @@ def pixel_loss(net: DemoModel, batch: Batch) -> tuple[Tensor, Tensor]:
     return (error * weight).mean(), error.mean()
 
 
-def losses(trainee: Trainee, batch: Batch, recipe: Recipe) -> dict[str, Tensor]:
+def losses(trainee: Trainee, batch: Batch, recipe: Recipe, with_context: bool) -> dict[str, Tensor]:
     net = trainee.net
+    kept: list[Tensor] = []
     with torch.autocast("cpu", torch.bfloat16, enabled=recipe.bf16):
         rows, cols = batch.size[1] // 16, batch.size[0] // 16
         main, deep = net.see(batch.patches, rows, cols)
         cell = cell_loss(trainee.cells, main, batch)
         n = batch.row_images
-        total, weight = answer_loss(net, batch.questions, (main[:n], [d[:n] for d in deep]))
+        total, weight = answer_loss(net, batch.questions, (main[:n], [d[:n] for d in deep]), kept)
         if batch.text_only is not None:
             extra, extra_weight = answer_loss(net, batch.text_only, None)
             total, weight = total + extra, weight + extra_weight
         weighted, plain = pixel_loss(net, batch)
     ce = total / weight
     loss = ce + recipe.cell_weight * cell + recipe.pixel_weight * weighted
-    return {"loss": loss, "ce": ce, "cell": cell, "pixel": plain}
+    values = {"loss": loss, "ce": ce, "cell": cell, "pixel": plain}
+    if with_context:
+        with torch.autocast("cpu", torch.bfloat16, enabled=recipe.bf16):
+            values["context"] = context_loss(trainee.context, kept[ContextHead.layer], batch)
+        values["loss"] = loss + recipe.context_weight * values["context"]
+    return values
 
 
 def optimizers(trainee: Trainee, recipe: Recipe) -> list[torch.optim.Optimizer]:
@@ -101,7 +139,7 @@ def optimizers(trainee: Trainee, recipe: Recipe) -> list[torch.optim.Optimizer]:
     for name, p in trainee.named_parameters():
         if p.ndim == 2 and "merger" in name and "linear_fc1" in name:
             merger.append(p)
-        elif p.ndim != 2 or any(s in name for s in ("embed", "lm_head", "final_layer2", "proj1", "cells")):
+        elif p.ndim != 2 or any(s in name for s in ("embed", "lm_head", "final_layer2", "proj1", "cells", "context")):
             adam.append(p) if "t_embedder1" not in name or p.ndim != 2 else muon.append(p)
         else:
             muon.append(p)
@@ -123,7 +161,7 @@ def rate_factor(step: int, recipe: Recipe) -> float:
     """Linear warm-up, then one cosine to the final rate."""
     if step < recipe.warmup:
         return (step + 1) / recipe.warmup
-    done = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
+    done = (step - recipe.warmup) / max(1, recipe.length(step) - recipe.warmup)
     return recipe.final_rate + (1 - recipe.final_rate) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
@@ -139,13 +177,16 @@ class Run:
         self.seconds = 0.0
 
     def advance(self) -> dict[str, float]:
-        batch = training_batch(self.recipe.seed, self.step, self.recipe.batch)
+        recipe = self.recipe
+        batch = training_batch(
+            recipe.seed, self.step, recipe.batch if self.step < recipe.late_from else recipe.late_batch
+        )
         factor = rate_factor(self.step, self.recipe)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["top_rate"] * factor
             optimizer.zero_grad(set_to_none=True)
-        values = losses(self.trainee, batch, self.recipe)
+        values = losses(self.trainee, batch, recipe, self.step >= recipe.context_from)
         values["loss"].backward()
         norm = nn.utils.clip_grad_norm_(self.trainee.parameters(), self.recipe.clip)
         for optimizer in self.optimizers:
@@ -196,7 +237,7 @@ def progress(step: int, steps: int, pace: float, means: dict[str, float]) -> str
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="training.train", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="where run.pt, log.jsonl and the samples go")
-    parser.add_argument("--steps", type=int, default=Recipe.steps, help="length of the single cosine")
+    parser.add_argument("--steps", type=int, help="another length, for a trial: one cosine from the start")
     parser.add_argument("--seed", type=int, default=Recipe.seed)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--until", type=int, help="stop after this step without shortening the schedule")
@@ -205,7 +246,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     args.out.mkdir(parents=True, exist_ok=True)
-    run, path = Run(Recipe(steps=args.steps, seed=args.seed)), args.out / "run.pt"
+    recipe = Recipe(seed=args.seed) if args.steps is None else Recipe(seed=args.seed, lengths=((0, args.steps),))
+    run, path = Run(recipe), args.out / "run.pt"
     if path.exists():
         run.load(path)
         print(f"going on at step {run.step}", flush=True)
@@ -232,7 +274,7 @@ def main(argv: list[str] | None = None) -> int:
     recent: list[dict[str, float]] = []
     last = saved = looked = shown = time.monotonic()
     pace, begun = 0.0, run.step
-    end = min(args.until or args.steps, args.steps)
+    end = min(args.until or recipe.steps, recipe.steps)
     while run.step < end and not asked_to_stop:
         recent.append(run.advance())
         now = time.monotonic()
@@ -242,7 +284,7 @@ def main(argv: list[str] | None = None) -> int:
         last = now
         if now - shown > 20 or run.step in (1, 5, end):
             means = {k: sum(r[k] for r in recent) / len(recent) for k in recent[0]}
-            print(progress(run.step, args.steps, pace, means), flush=True)
+            print(progress(run.step, recipe.steps, pace, means), flush=True)
             log({"step": run.step, "seconds": round(run.seconds), **{k: round(v, 5) for k, v in means.items()}})
             recent, shown = [], now
         if now - saved > args.save_seconds:

@@ -118,6 +118,7 @@ class Picture:
     pixels: np.ndarray  # (H, W, 3) uint8
     cell_color: np.ndarray  # (H/32, W/32) 0 none, 1.. index into COLORS, -1 undecided
     cell_shape: np.ndarray  # the same for SHAPES
+    cell_place: np.ndarray  # the same for SINGLE_PLACES
 
 
 def render(scene: Scene, width: int, height: int, rng: np.random.Generator, style: Style = "see") -> Picture:
@@ -128,7 +129,7 @@ def render(scene: Scene, width: int, height: int, rng: np.random.Generator, styl
     canvas[:] = BACKGROUNDS[scene.background]
     canvas += rng.integers(-min(tint, 6), min(tint, 6) + 1)
     rows, cols = height // CELL, width // CELL
-    cell_color, cell_shape = np.zeros((rows, cols), np.int64), np.zeros((rows, cols), np.int64)
+    cell_color, cell_shape, cell_place = (np.zeros((rows, cols), np.int64) for _ in range(3))
     reach, radius = (0.22, 0.21) if len(scene.things) == 1 else (0.24, 0.19)
     for thing, place in zip(scene.things, scene.places, strict=True):
         dx, dy = CENTRES[place]
@@ -138,9 +139,13 @@ def render(scene: Scene, width: int, height: int, rng: np.random.Generator, styl
         color = np.asarray(COLORS[thing.color], np.float32) + rng.uniform(-tint, tint, 3).astype(np.float32)
         canvas += mask[..., None] * (color - canvas)
         cover = mask[: rows * CELL, : cols * CELL].reshape(rows, CELL, cols, CELL).mean((1, 3))
-        for cells, value in ((cell_color, list(COLORS).index(thing.color)), (cell_shape, SHAPES.index(thing.shape))):
+        for cells, value in (
+            (cell_color, list(COLORS).index(thing.color)),
+            (cell_shape, SHAPES.index(thing.shape)),
+            (cell_place, SINGLE_PLACES.index(place)),
+        ):
             cells[cover > 0.3] = value + 1
             cells[(cover > 0.08) & (cover <= 0.3) & (cells == 0)] = -1
     if style == "see" and rng.random() < 0.3:
         canvas += rng.normal(0, rng.uniform(1, 6), canvas.shape).astype(np.float32)
-    return Picture(np.clip(canvas + 0.5, 0, 255).astype(np.uint8), cell_color, cell_shape)
+    return Picture(np.clip(canvas + 0.5, 0, 255).astype(np.uint8), cell_color, cell_shape, cell_place)

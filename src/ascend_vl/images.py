@@ -34,7 +34,8 @@ from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 
 # Readers that take part; Pillow's others start helper programs (EPS) or are not pictures people send.
-FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF")
+# (MPO, several JPEGs in one file, is read by the JPEG reader.)
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 64 * 2**20
 MAX_ASPECT = 200
 MAX_PIXELS_VARIABLE = "ASCEND_VL_MAX_IMAGE_PIXELS"
@@ -101,7 +102,10 @@ def decode(data: bytes) -> Image.Image:
             picture.load()
         except _DAMAGED:
             raise _damaged() from None
-        return _rgb(_upright(picture))
+        plain = _rgb(_upright(picture))
+    # EXIF and comments have no say any more, neither in a cache key nor by being unreadable.
+    plain.info = {}
+    return plain
 
 
 def _open(data: bytes) -> ImageFile.ImageFile:
@@ -125,13 +129,13 @@ def _open(data: bytes) -> ImageFile.ImageFile:
 def _check_size(width: int, height: int) -> None:
     limit = int(os.environ.get(MAX_PIXELS_VARIABLE) or MAX_PIXELS)
     if width * height > limit:
-        raise _too_large(Text(f"It is {width}x{height}.", f"它是 {width}x{height}。"), limit)
+        raise _too_large(Text(f"It is {width} × {height}.", f"它是 {width} × {height}。"), limit)
     if width < 1 or height < 1:
         raise _damaged()
     if max(width, height) > MAX_ASPECT * min(width, height):
         raise ImageRefused(
             "image-aspect",
-            Text(f"The picture is {width}x{height}.", f"图片尺寸为 {width}x{height}。"),
+            Text(f"The picture is {width} × {height}.", f"图片尺寸为 {width} × {height}。"),
             Text(
                 f"The model takes sides up to {MAX_ASPECT} : 1.",
                 f"模型只接受长宽比不超过 {MAX_ASPECT} : 1 的图片。",
@@ -161,8 +165,7 @@ def _rgb(picture: Image.Image) -> Image.Image:
             Text("There is no agreed way to show them in 8-bit RGB.", "没有公认的方式将其转换为 8 位 RGB。"),
             Text("Convert it to an 8-bit PNG first.", "请先转换为 8 位 PNG。"),
         )
-    # A plain image, without the file and whatever else Pillow keeps beside the pixels.
-    return picture.convert("RGB").copy() if picture.mode == "RGB" else picture.convert("RGB")
+    return picture.convert("RGB")
 
 
 def _within_sixteen_bits(picture: Image.Image) -> bool:

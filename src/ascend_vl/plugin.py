@@ -5,19 +5,14 @@ Here names are registered and later imports are watched for; nothing heavy is im
 """
 
 import logging
-import os
 
+from ascend_vl.adaptations.override import switched_off
 from ascend_vl.models import names
 
 # Below vLLM's own logger, so that its handlers and level apply.
 logger = logging.getLogger("vllm.plugins.ascend_vl")
 
 _registered = False
-
-
-def switched_off() -> bool:
-    """Whether ASCEND_VL=off was set."""
-    return os.environ.get("ASCEND_VL", "").strip().lower() in ("off", "0", "no", "false")
 
 
 def active() -> bool:

@@ -1,9 +1,11 @@
-"""From a call on NPU tensors to an operator's body: who may live where, zero-copy aliases, the device queue, lost devices."""
+"""From a call on NPU tensors to an operator's body: who may live where, zero-copy aliases, the device queue, lost
+devices.
+"""
 
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -26,7 +28,9 @@ class Aliases:
         self.extension = build.load()
 
     def incoming(self, name: str, value: Any) -> Any:
-        """`value` of argument `name` with NPU tensors aliased. Raises NpuError for a tensor that is on the wrong side."""
+        """`value` of argument `name` with NPU tensors aliased. Raises NpuError for a tensor that is on the wrong
+        side.
+        """
         if isinstance(value, torch.Tensor):
             return self._tensor(name, value)
         if isinstance(value, list | tuple):
@@ -38,11 +42,11 @@ class Aliases:
         # Indexing takes host indices, as on every accelerator; a number without dimensions counts as a value.
         free = self.operator.namespace == "aten" and (name == "indices" or tensor.dim() == 0)
         if not on_npu:
-            if name in self.operator.host or free:
+            if name in self.operator.host or name in self.operator.either or free:
                 return tensor
             raise NpuError(
-                f"{self.operator.name}: Expected all tensors to be on the same device. Expected NPU tensor, please check "
-                f"whether the input tensor device is correct: {name} is on {tensor.device}",
+                f"{self.operator.name}: Expected all tensors to be on the same device. Expected NPU tensor, please "
+                f"check whether the input tensor device is correct: {name} is on {tensor.device}",
                 100,
             )
         if name in self.operator.host:
@@ -145,14 +149,19 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text))
 
 
-def available() -> dict[str, Operator]:
-    """The operators that the emulated torch_npu has."""
-    import npu_emulator.operators  # noqa: F401  registers them
-
+def of_this_version(operators: Iterable[Operator]) -> list[Operator]:
+    """Those of `operators` that the emulated torch_npu has."""
     here = _version(current().torch_npu)
-    return {
-        name: operator
-        for name, operator in OPERATORS.items()
+    return [
+        operator
+        for operator in operators
         if (operator.since is None or here >= _version(operator.since))
         and (operator.until is None or here < _version(operator.until))
-    }
+    ]
+
+
+def available() -> dict[str, Operator]:
+    """The operators that the emulated torch_npu has, by name."""
+    import npu_emulator.operators  # noqa: F401  registers them
+
+    return {operator.name: operator for operator in of_this_version(OPERATORS.values())}

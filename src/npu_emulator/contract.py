@@ -1,4 +1,6 @@
-"""What an operator of the emulated NPU is: its body, where its arguments live, which torch_npu has it, and who says so."""
+"""What an operator of the emulated NPU is: its body, where its arguments live, which torch_npu has it, and who says
+so.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +25,9 @@ class NpuError(RuntimeError):
 class Operator:
     """One operator of `torch_npu` (or of another namespace of `torch.ops`).
 
-    `body` receives ordinary CPU tensors. Arguments named in `host` are CPU tensors or lists, all others are on the NPU.
+    `body` receives ordinary CPU tensors. Arguments named in `host` are CPU tensors or lists, those in `either` may be
+    on
+    either side (releases of vllm-ascend pass both), all others are on the NPU.
     The name exists from torch_npu `since` until before `until`. `source` says where the contract is stated.
     """
 
@@ -34,6 +38,7 @@ class Operator:
     since: str | None = None
     until: str | None = None
     namespace: str = "torch_npu"
+    either: tuple[str, ...] = ()
 
 
 OPERATORS: dict[str, Operator] = {}
@@ -47,15 +52,18 @@ def operator(
     since: str | None = None,
     until: str | None = None,
     namespace: str = "torch_npu",
+    either: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated function as the body of operator `name`. Raises ValueError without a source or twice for one name."""
+    """Register the decorated function as the body of operator `name`. Raises ValueError without a source or twice
+    for one name.
+    """
     if not source:
         raise ValueError(f"operator {name} states no source")
 
     def register(body: Callable[..., Any]) -> Callable[..., Any]:
         if name in OPERATORS:
             raise ValueError(f"operator {name} is registered twice")
-        OPERATORS[name] = Operator(name, body, source, host, since, until, namespace)
+        OPERATORS[name] = Operator(name, body, source, host, since, until, namespace, either)
         return body
 
     return register

@@ -1,13 +1,17 @@
-"""Running a command on an emulated machine: environment variables that its child processes inherit, and nothing else."""
+"""Running a command on an emulated machine: environment variables that its child processes inherit, and nothing
+else.
+"""
 
 import hashlib
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 
+from npu_emulator import faults
 from npu_emulator.install import SHARED, SITE_PACKAGES
-from npu_emulator.machine import VARIABLE, Machine
-from npu_emulator.stacks import cache
+from npu_emulator.machine import CANN, GIB, VARIABLE, Machine, from_json
+from npu_emulator.stacks import StackError, cache, differences
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -38,11 +42,47 @@ def import_folder(machine: Machine) -> Path:
 
 
 def environment(machine: Machine, base: dict[str, str] | None = None) -> dict[str, str]:
-    """Environment of a process that runs on `machine`; `base` (this process's by default) is extended, not replaced."""
+    """Environment of a process that runs on `machine`; `base` (this process's by default) is extended, not replaced.
+
+    The caller removes the file named by NPU_EMULATOR_SHARED when `base` had none.
+    """
     variables = dict(os.environ if base is None else base)
     path = [str(import_folder(machine))]
-    path += [part for part in variables.get("PYTHONPATH", "").split(os.pathsep) if part and not part.startswith(str(cache()))]
+    path += [
+        part for part in variables.get("PYTHONPATH", "").split(os.pathsep) if part and not part.startswith(str(cache()))
+    ]
     variables[VARIABLE] = machine.to_json()
     variables["PYTHONPATH"] = os.pathsep.join(path)
-    variables.setdefault(SHARED, tempfile.mkstemp(prefix="npu-emulator-")[1])
+    if SHARED not in variables:
+        handle, variables[SHARED] = tempfile.mkstemp(prefix="npu-emulator-")
+        os.close(handle)
     return variables
+
+
+def run(machine: Machine, command: list[str], folder: Path | None = None, stdout: int | None = None) -> int:
+    """Run `command` on `machine`; its exit code.
+
+    When `folder` (default: the current one) has the stack `machine.stack`, its programs are found first, and its files
+    are compared with the published hashes afterwards. Raises StackError when one differs, OSError when there is no such
+    command.
+    """
+    variables = environment(machine)
+    venv = (folder or Path.cwd()) / f".venv-ascend-{machine.stack}"
+    packages = venv / "packages" if machine.stack and (venv / "packages").exists() else None
+    if packages is not None:
+        variables["PATH"] = os.pathsep.join([str(venv / "bin"), variables.get("PATH", os.defpath)])
+    try:
+        code = subprocess.run(command, env=variables, stdout=stdout, check=False).returncode
+    finally:
+        if SHARED not in os.environ:
+            os.unlink(variables[SHARED])
+    if packages is not None and (found := differences(packages)):
+        raise StackError(f"files of stack {machine.stack} are not as published:\n" + "\n".join(found[:20]))
+    return code
+
+
+def describe(chip: str, chips: int, memory_gib: float, cann: str | None, stack: str, fault_text: str) -> Machine:
+    """The machine of a command line. Raises ValueError for a chip, fault or number that does not exist."""
+    release = cann or CANN.get(stack, Machine.cann)
+    described = Machine(chip, chips, int(memory_gib * GIB), release, stack, faults.parse(fault_text, chip, release))
+    return from_json(described.to_json())

@@ -4,12 +4,14 @@ import functools
 import json
 import os
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 VARIABLE = "NPU_EMULATOR"
 GIB = 2**30
 CHIPS = ("310P3", "910B3")
 
-# torch_npu as each vllm-ascend release was published with it, and its CANN (release notes and Dockerfiles of vllm-ascend).
+# torch_npu as each vllm-ascend release was published with it, and its CANN (release notes and Dockerfiles of vllm-
+# ascend).
 TORCH_NPU = {"0.11.0": "2.7.1", "0.18.0": "2.9.0.post1", "0.23.0.post1": "2.10.0.post4", "0.26.0rc1": "2.10.0.post4"}
 CANN = {"0.11.0": "8.3.RC2", "0.18.0": "8.5.1", "0.23.0.post1": "9.1.0", "0.26.0rc1": "9.1.0"}
 
@@ -38,9 +40,13 @@ class Machine:
         """Whether the chip is of the 310P family (fp16 only, ATB attention, NZ weights)."""
         return self.chip.startswith("310P")
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON has them."""
+        return asdict(replace(self, faults=frozenset())) | {"faults": sorted(self.faults)}
+
     def to_json(self) -> str:
         """The text of the environment variable."""
-        return json.dumps(asdict(replace(self, faults=frozenset())) | {"faults": sorted(self.faults)})
+        return json.dumps(self.to_dict())
 
 
 def from_json(text: str) -> Machine:

@@ -1,4 +1,5 @@
-"""Published vllm-ascend releases, installed beside a CPU build of torch, for the emulated NPU; never edited, and checked.
+"""Published vllm-ascend releases, installed beside a CPU build of torch, for the emulated NPU; never edited, and
+checked.
 
 `python -m npu_emulator.stacks make 0.18.0` puts a virtual environment `.venv-ascend-0.18.0` into the current folder.
 It is small: the packages lie in a cache folder (`npu-emulator/` under NPU_EMULATOR_CACHE, XDG_CACHE_HOME or ~/.cache)
@@ -29,17 +30,61 @@ from pathlib import Path
 TORCH = ("torch==2.13.0", "torchvision==0.28.0")
 BASE_VLLM = "0.23.0"  # whose requirements the shared base is made of
 COMPILED = (".so", ".o", ".a", ".bin")
+LAYOUT = 1  # of a stack's folder; a change makes all of them again
 # Never installed: built for other hardware, or replaced by the base's torch.
 SKIPPED = frozenset(
-    "torch torchvision torchaudio torchcodec torch-npu triton triton-ascend numba numpy intel-openmp opencv-python-headless "
-    "intel-extension-for-pytorch memfabric-hybrid memcache-hybrid arctic-inference setuptools cmake pybind11 pip wheel "
-    "setuptools-scm pandas-stubs datasets".split()
+    [
+        "torch",
+        "torchvision",
+        "torchaudio",
+        "torchcodec",
+        "torch-npu",
+        "triton",
+        "triton-ascend",
+        "numba",
+        "numpy",
+        "intel-openmp",
+        "opencv-python-headless",
+        "intel-extension-for-pytorch",
+        "memfabric-hybrid",
+        "memcache-hybrid",
+        "arctic-inference",
+        "setuptools",
+        "cmake",
+        "pybind11",
+        "pip",
+        "wheel",
+        "setuptools-scm",
+        "pandas-stubs",
+        "datasets",
+    ]
 )
 # What the base has besides vLLM's own requirements: ours, and what vllm-ascend asks for without a version.
-EXTRAS = (
-    "numba numpy opencv-python-headless setuptools<81 wheel scipy pandas psutil msgpack quart decorator pytest "
-    "typer rich pydantic httpx jinja2 pillow pyyaml safetensors rapidfuzz prometheus-client modelscope"
-).split()
+EXTRAS = [
+    "numba",
+    "numpy",
+    "opencv-python-headless",
+    "setuptools<81",
+    "wheel",
+    "scipy",
+    "pandas",
+    "psutil",
+    "msgpack",
+    "quart",
+    "decorator",
+    "pytest",
+    "typer",
+    "rich",
+    "pydantic",
+    "httpx",
+    "jinja2",
+    "pillow",
+    "pyyaml",
+    "safetensors",
+    "rapidfuzz",
+    "prometheus-client",
+    "modelscope",
+]
 
 
 @dataclass(frozen=True)
@@ -220,13 +265,12 @@ def _packages(stack: Stack, base: Path) -> Path:
     """The virtual environment with this stack's own packages; made when missing."""
     from packaging.requirements import Requirement
 
-    source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
-    venv = cache() / f"stack-{stack.version}-{base.name[5:]}-{source}"
+    recipe = repr((stack, sorted(SKIPPED), COMPILED, LAYOUT))
+    key = hashlib.sha256(recipe.encode()).hexdigest()[:8]
+    venv = cache() / f"stack-{stack.version}-{base.name[5:]}-{key}"
     with _locked(f"stack-{stack.version}"):
         if not (venv / "ready").exists():
-            for old in cache().glob(f"stack-{stack.version}-*"):
-                if old.is_dir():
-                    shutil.rmtree(old)
+            shutil.rmtree(venv, ignore_errors=True)
             _run(sys.executable, "-m", "venv", venv)
             site = _site(venv)
             (site / "_npu_emulator_base.pth").write_text(f"import site; site.addsitedir({str(_site(base))!r})\n")
@@ -278,6 +322,9 @@ def make(version: str, folder: Path, project: Path | None = None) -> Path:
     if project is not None:
         python = venv / "bin" / "python"
         _pip(Path(sys.executable), "--python", python, "install", "--no-deps", "--no-build-isolation", "-e", project)
+    program = venv / "bin" / "vllm"
+    program.write_text(f"#!{venv.resolve()}/bin/python\nfrom vllm.entrypoints.cli.main import main\n\nmain()\n")
+    program.chmod(0o755)
     ready.write_text(mark)
     return venv
 
@@ -305,7 +352,9 @@ def differences(packages: Path) -> list[str]:
 
 
 def check(version: str, folder: Path) -> list[str]:
-    """`differences` of the stack that `folder/.venv-ascend-<version>` points to. Raises StackError when it is not there."""
+    """`differences` of the stack that `folder/.venv-ascend-<version>` points to. Raises StackError when it is not
+    there.
+    """
     packages = folder / f".venv-ascend-{_known(version).version}" / "packages"
     if not (packages / "published.json").exists():
         raise StackError(f"{packages.parent} is not there; python -m npu_emulator.stacks make {version}")

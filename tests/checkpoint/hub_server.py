@@ -17,7 +17,7 @@ class HubServer:
 
     `faults[file]` is a list that each transfer of that file takes one entry from: an HTTP status, ("break", n) to
     close the connection after n bytes, ("flip", n) to change byte n, ("short", n) to end properly after n, or None.
-    Header-sized range requests (what an inspection asks) are always served well. `log` holds (file, first byte, status).
+    Range requests with an end (what an inspection asks) are always served well. `log`: (file, first byte, status).
     """
 
     def __init__(self, root: Path) -> None:
@@ -63,6 +63,8 @@ class HubServer:
             "siblings": siblings,
             "tags": [],
             "private": False,
+            "downloads": 0,
+            "likes": 0,
         }
 
     def modelscope_listing(self) -> dict:

@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,15 +6,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import oracle
-
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(tiny_hidream: Path) -> Path:
     """The checkpoint that the stored values were computed with."""
-    out = tmp_path_factory.mktemp("tiny-hidream")
-    subprocess.run([sys.executable, oracle.DATA / "make_tiny_checkpoint.py", "--out", out], check=True)
-    return out
+    return tiny_hidream
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,18 @@
 """Run inside a stack: answer one text prompt and two image prompts offline and print what came out as one JSON line.
 
-usage: python serve_tiny.py MODEL [--tp N] [--graphs] [--max-model-len L] [--features FILE]
+usage: python serve_tiny.py MODEL [--tp N] [--graphs] [--max-model-len L] [--features FILE.npz]
+
+`--features` also writes what the vision tower makes of the pictures: each alone, then both in one call.
 """
 
 import argparse
 import json
-
+import os
 import sys
+
+import numpy
+
+MODEL = ""
 
 
 def pictures():  # type: ignore[no-untyped-def]
@@ -38,6 +44,31 @@ def prompts():  # type: ignore[no-untyped-def]
     ]
 
 
+def tower_features(model):  # type: ignore[no-untyped-def]
+    """float32 arrays (visual tokens, width * 4): picture 1, picture 2, and the same two from one call."""
+    import torch
+    from transformers import AutoImageProcessor
+
+    processor = AutoImageProcessor.from_pretrained(MODEL)
+    inputs = processor(images=pictures(), return_tensors="pt")
+    pixels, grids = inputs["pixel_values"], inputs["image_grid_thw"]
+    border = int(grids[0].prod())
+    embed = getattr(model, "embed_multimodal", None) or model.get_multimodal_embeddings
+    made = []
+    with torch.inference_mode():
+        for rows, which in ((pixels[:border], grids[:1]), (pixels[border:], grids[1:]), (pixels, grids)):
+            made += list(embed(pixel_values=rows.to("npu", model.visual.dtype), image_grid_thw=which))
+    return [features.float().cpu().numpy() for features in made]
+
+
+def leave_seq_len_on_the_device() -> None:
+    """What a careless plugin would do to the vision attention of 310P."""
+    import torch_npu
+
+    exact = torch_npu._npu_flash_attention_unpad
+    torch_npu._npu_flash_attention_unpad = lambda **given: exact(**{**given, "seq_len": given["seq_len"].npu()})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
@@ -47,10 +78,21 @@ def main() -> None:
     parser.add_argument("--max-model-len", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=12)
     parser.add_argument("--utilization", type=float, default=0.5)
+    parser.add_argument("--features")
+    parser.add_argument("--plant-seq-len", action="store_true", help="a planted mistake: the lengths stay on the NPU")
     options = parser.parse_args()
 
+    if options.tp == 1:  # one process: its imports are most of the time
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     from vllm import LLM, SamplingParams
 
+    if options.plant_seq_len:
+        leave_seq_len_on_the_device()
+    global MODEL
+    MODEL = options.model
+    settings = {}
+    if options.graphs:
+        settings["compilation_config"] = {"cudagraph_mode": "PIECEWISE", "cudagraph_capture_sizes": [1, 2, 4]}
     llm = LLM(
         options.model,
         dtype=options.dtype,
@@ -61,6 +103,7 @@ def main() -> None:
         limit_mm_per_prompt={"image": 2, "video": 0},
         max_num_seqs=4,
         seed=0,
+        **settings,
     )
     sampling = SamplingParams(temperature=0.0, max_tokens=options.tokens, ignore_eos=True, logprobs=5)
     answers = []
@@ -73,6 +116,8 @@ def main() -> None:
                 "logprobs": [{str(k): v.logprob for k, v in step.items()} for step in first.logprobs],
             }
         )
+    if options.features:
+        numpy.savez(options.features, *llm.apply_model(tower_features)[0])
     sys.stdout.flush()
     print("ANSWERS " + json.dumps(answers), flush=True)
     del llm

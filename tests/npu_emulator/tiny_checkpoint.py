@@ -14,10 +14,13 @@ def make(folder: Path, *, peak: bool = True) -> Path:
     """Write the checkpoint without its pixel head to `folder`, once; `peak` sharpens the vision attention."""
     if (folder / "ready").exists():
         return folder
-    subprocess.run([sys.executable, str(MAKER), "--out", str(folder), "--without-head"], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, str(MAKER), "--out", str(folder), "--without-head"], check=True, capture_output=True
+    )
     if peak:
         _sharpen(folder)
     _name_the_tokenizer(folder)
+    _limit_pictures(folder)
     (folder / "ready").touch()
     return folder
 
@@ -40,4 +43,12 @@ def _name_the_tokenizer(folder: Path) -> None:
     settings = json.loads(file.read_text())
     settings["tokenizer_class"] = "Qwen2TokenizerFast"
     settings.pop("backend", None)
+    file.write_text(json.dumps(settings, indent=1))
+
+
+def _limit_pictures(folder: Path) -> None:
+    """vLLM profiles with the largest picture allowed; 384x384 is enough here and quick on a CPU."""
+    file = folder / "preprocessor_config.json"
+    settings = json.loads(file.read_text())
+    settings["size"] = {"longest_edge": 384 * 384, "shortest_edge": 32 * 32}
     file.write_text(json.dumps(settings, indent=1))

@@ -35,12 +35,25 @@ class Routes(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/health":
             self.answer({})
+        elif self.path == "/v1/models":
+            self.answer({"data": [{"id": "tiny"}]})
         else:
             active = "--silent-plugin" not in sys.argv
-            self.answer({"schema": 1, "workers": [{"rank": 0, "plugin": True}, {"rank": 1, "plugin": active}]})
+            replaced = [{"name": "vllm.x.build_app", "original": "/vllm/x.py:1", "ours": "/ascend_vl/y.py:2"}]
+            workers = [
+                {"rank": rank, "plugin": plugin, "replaced": [], "adaptations": []}
+                for rank, plugin in enumerate((True, active))
+            ]
+            self.answer({"schema": 1, "api_server": {"replaced": replaced}, "workers": workers})
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/v1/chat/completions":
+            # What the server was shown, as its answer.
+            shown = [part["type"] for part in body["messages"][0]["content"]]
+            said = {"message": {"content": " ".join([*shown, str(body["temperature"])])}, "finish_reason": "stop"}
+            self.answer({"choices": [said], "usage": {"completion_tokens": 1}})
+            return
         self.answer({"usage": {"completion_tokens": 0 if "--no-token" in sys.argv else 1}})
 
     def log_message(self, *_: object) -> None:

@@ -66,7 +66,15 @@ def test_a_missed_bar_is_named():
 
 
 def test_the_card_is_written_from_the_records(tmp_path):
-    record = {"parameters": 7_500_000, "images_seen": 1000, "steps": 10, "seconds": 600, "seed": 1, "torch": "2.0"}
+    record = {
+        "parameters": 7_500_000,
+        "images_seen": 1000,
+        "drawings_seen": 900,
+        "steps": 10,
+        "seconds": 600,
+        "seed": 1,
+    }
+    record["torch"] = "2.0"
     (tmp_path / "training.json").write_text(json.dumps(record))
     (tmp_path / "model.safetensors").write_bytes(b"0" * 1000)
     text = card.text(tmp_path, result(json=(80, 20)))

@@ -20,7 +20,7 @@ def same(a: torch.nn.Module, b: torch.nn.Module) -> bool:
 
 
 def test_going_on_after_a_stop_equals_not_stopping(tmp_path):
-    recipe = Recipe(steps=8, warmup=2, batch=SMALL)
+    recipe = Recipe(lengths=((0, 8),), warmup=2, batch=SMALL, late_from=1, late_batch=SMALL, context_from=1)
     whole = Run(recipe)
     seen = [whole.advance() for _ in range(4)]
     first = Run(recipe)
@@ -47,7 +47,7 @@ def test_a_batch_depends_on_seed_and_step_only():
 
 
 def test_the_rate_warms_up_and_follows_one_cosine():
-    recipe = Recipe(steps=100, warmup=10)
+    recipe = Recipe(lengths=((0, 100),), warmup=10)
     rates = [rate_factor(s, recipe) for s in range(100)]
     assert rates[0] == pytest.approx(0.1) and max(rates) == 1.0 and rates[9] == 1.0
     assert all(a > b for a, b in itertools.pairwise(rates[10:])) and 0.02 < rates[-1] < 0.03
@@ -62,8 +62,8 @@ def test_the_command_stops_and_goes_on(tmp_path, monkeypatch):
 
 
 class SmallRecipe(Recipe):
-    def __init__(self, steps: int, seed: int = 1):
-        super().__init__(steps=steps, seed=seed, warmup=1, batch=SMALL)
+    def __init__(self, lengths: tuple[tuple[int, int], ...], seed: int = 1):
+        super().__init__(lengths=lengths, seed=seed, warmup=1, batch=SMALL)
 
 
 def test_segments_do_not_see_each_other():

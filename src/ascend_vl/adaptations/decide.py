@@ -51,8 +51,11 @@ def decide(record: Adaptation, facts: Facts, override: Override, finding: Findin
         return "active", applies.reason
     if finding is None or finding.fault is None:
         why = NOT_PROBED if finding is None else finding.reason
-        if record.on_unprobed:
+        stays = record.on_unprobed if applies.on_unprobed is None else applies.on_unprobed
+        if stays:
             return "unprobed", why
+        if applies.on_unprobed is False:
+            return "handled-upstream", applies.reason
         return "not-applicable", Text(f"{why.en}; it stays off until a probe has run", f"{why.zh}；在探测之前保持关闭")
     return ("active" if finding.fault else "probed-fine"), finding.reason
 

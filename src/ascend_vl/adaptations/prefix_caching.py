@@ -13,18 +13,21 @@ def applies(facts: Facts) -> Applies:
     known = (facts.chip or "").startswith("310P") and at_least(facts.vllm_ascend, "0.12.0") is False
     if known:
         return Applies("yes", Text("310P with vllm-ascend 0.11", "310P 与 vllm-ascend 0.11"))
-    return Applies(
-        "upstream",
-        Text("as upstream, until a repeat recorded by verify fails here", "与上游一致，除非 verify 的重复请求记录失败"),
+    as_upstream = Text(
+        "as upstream, until a repeat recorded by verify fails here", "与上游一致，除非 verify 的重复请求记录失败"
     )
+    return Applies("yes", as_upstream, on_unprobed=False)
 
 
 def apply(arguments: MutableMapping[str, Any], finding: Finding | None) -> list[Replaced]:
-    """Switch prefix caching off, and keep prefill and decode in separate batches.
+    """Switch prefix caching off; on 0.11, where no repeat was recorded, also keep prefill and decode in separate batches.
 
-    vllm-ascend 0.11 sends mixed batches and cache hits to npu_fused_infer_attention_score, which 310P does not have.
+    vllm-ascend 0.11 sends mixed batches and cache hits to npu_fused_infer_attention_score, which 310P does not have;
+    later versions do not know that setting.
     """
     arguments["enable_prefix_caching"] = False
+    if finding is not None:
+        return []
     extra = dict(arguments.get("additional_config") or {})
     scheduler = dict(extra.get("ascend_scheduler_config") or {})
     extra["ascend_scheduler_config"] = {"enabled": True} | scheduler
@@ -52,7 +55,7 @@ RECORD = Adaptation(
     seam="--no-enable-prefix-caching, --additional-config ascend_scheduler_config",
     applies=applies,
     apply=apply,
-    probe=None,
+    probe="repeat-request",
     on_unprobed=True,
     cost=Text("repeated prompts are computed again; no mixed batches", "重复的提示需重新计算；不混合批次"),
     retire=Text("vllm-ascend 0.12 or later", "vllm-ascend 0.12 及以后"),

@@ -120,8 +120,8 @@ class Fetch:
         partial.replace(target)
 
     def _transfer(self, path: str, partial: Path, entry: RemoteFile) -> None:
-        """Append to `partial` until it has the listed size; a try that brought bytes starts the count anew."""
-        attempt = 0
+        """Append to `partial` until it has the listed size; only a try that got further than any before starts anew."""
+        attempt, furthest = 0, _size(partial)
         while True:
             before = _size(partial)
             if before > entry.size:
@@ -140,7 +140,8 @@ class Fetch:
                 return
             if error is not None and error.code in ("repository-not-found", "repository-refused"):
                 raise error
-            attempt = 1 if after > before else attempt + 1
+            attempt = 1 if after > furthest else attempt + 1
+            furthest = max(furthest, after)
             if attempt >= self.patience.attempts:
                 raise error or _short(path, after, entry.size)
             pause = self.patience.wait(attempt)

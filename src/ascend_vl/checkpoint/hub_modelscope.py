@@ -72,10 +72,9 @@ def _stream(name: str, revision: str, path: str, headers: dict[str, str]) -> Any
         from modelscope_hub.api import HubApi
 
         return HubApi(endpoint=endpoint()).legacy.download_stream(name, "model", path, revision, headers=headers)
-    from modelscope.hub.api import HubApi as OlderApi
+    import requests
 
-    session = OlderApi(endpoint=endpoint()).session
-    response = session.get(_url(name, revision, path), headers=headers | _headers(), stream=True, timeout=60)
+    response = requests.get(_url(name, revision, path), headers=headers | _headers(), stream=True, timeout=60)
     response.raise_for_status()
     return response
 

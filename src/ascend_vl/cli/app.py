@@ -45,7 +45,9 @@ def show_help() -> None:
     """The commands, one line each."""
     width = max(map(len, COMMANDS)) + 2
     lines = [f"  {name:<{width}}{COMMANDS[name]}" for name in available()]
-    print(f"ascend-vl {__version__}: {Text('Qwen3-VL-family models on Ascend NPUs', '昇腾 NPU 上的 Qwen3-VL 系列模型')}\n")
+    print(
+        f"ascend-vl {__version__}: {Text('Qwen3-VL-family models on Ascend NPUs', '昇腾 NPU 上的 Qwen3-VL 系列模型')}\n"
+    )
     print(f"{Text('usage', '用法')}: ascend-vl [--lang en|zh] COMMAND [--help]\n")
     print("\n".join(lines))
 

@@ -44,7 +44,8 @@ def ask(target: Any, case: Any, api_key: str | None) -> dict[str, Any]:
         return asking.of_server(target.place, case, api_key)
     if target.kind == "transformers":
         return asking.of_transformers(Path(target.place), case)
-    with display.starting(target.place, output.remarks) as on_stage:
-        server_context = process.running(target.place, on_stage=on_stage)
-        with server_context as server:
-            return asking.of_server(server.url, case, server.api_key)
+    with (
+        display.starting(target.place, output.remarks) as on_stage,
+        process.running(target.place, on_stage=on_stage) as server,
+    ):
+        return asking.of_server(server.url, case, server.api_key)

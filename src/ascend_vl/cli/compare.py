@@ -41,11 +41,15 @@ def show(result: dict[str, Any], defaults: bool) -> None:
     """The comparison for a reader: the table of means, what was required, each case that failed."""
     table = Table("", str(Text("mean", "均值")), str(Text("lowest", "最低")), str(Text("measured", "已测")))
     for name, totals in result["summary"].items():
-        table.add_row(name, _number(totals["mean"]), _number(totals["min"]), f"{totals['measured']}/{len(result['cases'])}")
+        table.add_row(
+            name, _number(totals["mean"]), _number(totals["min"]), f"{totals['measured']}/{len(result['cases'])}"
+        )
     output.console.print(table)
     if defaults:
         rules = ", ".join(item["require"] for item in result["required"])
         output.console.print(f"{Text('required (default set)', '要求（默认）')}: {rules}")
+    for note in result["notes"]:
+        output.console.print(f"! {escape(str(Text(**note)))}", soft_wrap=True)
     for item in result["required"]:
         mark = "[green]✓[/green]" if item["passed"] else "[red]✗[/red]"
         cases = ", ".join(map(str, item["failed_cases"][:8]))
@@ -55,9 +59,16 @@ def show(result: dict[str, Any], defaults: bool) -> None:
             output.console.print(f"[red]✗[/red] {name}: {escape(', '.join(result[name][:8]))}")
     failed = {name for item in result["required"] if not item["passed"] for name in item["failed_cases"]}
     for case in [case for case in result["cases"] if case["id"] in failed][:8]:
-        output.console.print(f"  {escape(case['id'])}: {escape(explain(case))}")
+        output.console.print(f"  {escape(case['id'])}: {escape(explain(case))}", soft_wrap=True)
     if result["emulated"]:
-        output.console.print(str(Text("one side ran on the NPU emulator: emulated, says nothing about hardware", "其中一方运行于 NPU 模拟器（emulated），不代表硬件结果")))
+        output.console.print(
+            str(
+                Text(
+                    "one side ran on the NPU emulator: emulated, says nothing about hardware",
+                    "其中一方运行于 NPU 模拟器（emulated），不代表硬件结果",
+                )
+            )
+        )
     output.console.print(f"{Text('verdict', '结论')}: {result['verdict']}")
 
 

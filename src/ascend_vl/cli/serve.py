@@ -83,9 +83,9 @@ def run(model: str, wishes: Any, *, explain: bool, as_json: bool) -> int:
 
 def show_plan(plan: Any) -> None:
     """The command and its environment, warnings, and the plain word when there is no NPU. To stderr."""
-    from ascend_vl.serve import process
+    from ascend_vl.adaptations.override import switched_off
 
-    if process.switched_off():
+    if switched_off():
         output.remarks.print(str(Text("ASCEND_VL=off: stock vLLM, nothing of ours", "ASCEND_VL=off：原样运行 vLLM")))
     elif plan.machine.kind == "cpu":
         output.remarks.print(
@@ -94,7 +94,7 @@ def show_plan(plan: Any) -> None:
     for warning in plan.warnings:
         output.remarks.print(f"[yellow]{Text('warning', '注意')}[/yellow] {escape(str(warning))}")
     environment = " ".join(f"{name}={shlex.quote(value)}" for name, value in plan.environment.items())
-    line = f"{environment} {shlex.join(process.effective_command(plan.command))}".strip()
+    line = f"{environment} {shlex.join(plan.command)}".strip()
     output.remarks.print(line, markup=False, soft_wrap=True, style="dim")
 
 

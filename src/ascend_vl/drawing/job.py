@@ -86,7 +86,9 @@ def condition_inputs(image_processor: Any, pictures: Sequence[Pixels]) -> Condit
     """
     if not pictures:
         return None
-    out = image_processor(images=list(pictures), do_rescale=False, do_normalize=False, return_tensors="pt")
+    out = image_processor(
+        images=[np.array(p) for p in pictures], do_rescale=False, do_normalize=False, return_tensors="pt"
+    )
     patches = np.clip(np.rint(out["pixel_values"].float().numpy()), 0, 255).astype(np.uint8)
     mean, std, merge = image_settings(image_processor)
     return Conditions(patches, out["image_grid_thw"].numpy().astype(np.int64), mean, std, merge)

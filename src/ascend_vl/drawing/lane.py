@@ -75,8 +75,7 @@ class Lane:
         self._rpc, self.settings = rpc, settings
         self._limit, self._needs, self._on_stuck = limit, needs, on_stuck
         self._gate = asyncio.Lock()
-        self._queue: deque[object] = deque()
-        self._moved = asyncio.Condition()
+        self._queue: deque[_Ticket] = deque()
         self._active: dict[str, int] = {}
         self._took = 10.0
         self.stuck = False
@@ -116,6 +115,11 @@ class Lane:
             ),
             "size",
         )
+
+    async def status(self) -> dict[str, Any]:
+        """Drawings under way and waiting, and each worker's own account."""
+        workers = await self._call("drawing_status")
+        return {"active": len(self._active), "waiting": len(self._queue), "stuck": self.stuck, "workers": workers}
 
     async def draw(self, job: Job, progress: Progress | None = None) -> Drawn:
         """Draw a job, in its turn. `progress(step, steps, preview)` is awaited after each step.
@@ -198,33 +202,41 @@ class Lane:
 
     @contextlib.asynccontextmanager
     async def _place(self, name: str, needed: int) -> AsyncIterator[None]:
-        """Wait in the queue, first come first served, until there is a place and memory."""
-        ticket = object()
+        """Wait in the queue, first come first served, until there is a place and memory.
+
+        Coming and going never awaits, so that a client that leaves at any moment leaves nothing behind.
+        """
+        ticket = _Ticket(name, needed, asyncio.get_running_loop().create_future())
         self._queue.append(ticket)
-        metrics.WAITING.inc()
+        self._admit()
         try:
-            async with self._moved:
-                await self._moved.wait_for(lambda: self._queue[0] is ticket and self._fits(needed))
-                self._active[name] = needed
-        finally:
-            self._queue.remove(ticket)
-            metrics.WAITING.dec()
-            await _uncancelled(self._wake())
-        metrics.ACTIVE.inc()
-        try:
+            await ticket.admitted
             yield
         finally:
-            del self._active[name]
-            metrics.ACTIVE.dec()
-            await _uncancelled(self._wake())
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+            self._active.pop(name, None)
+            self._admit()
+
+    def _admit(self) -> None:
+        while self._queue and self._fits(self._queue[0].needed):
+            ticket = self._queue.popleft()
+            self._active[ticket.name] = ticket.needed
+            if not ticket.admitted.done():
+                ticket.admitted.set_result(None)
+        metrics.ACTIVE.set(len(self._active))
+        metrics.WAITING.set(len(self._queue))
 
     def _fits(self, needed: int) -> bool:
         taken = sum(self._active.values())
         return not self._active or (len(self._active) < self.settings.active and taken + needed <= self._limit)
 
-    async def _wake(self) -> None:
-        async with self._moved:
-            self._moved.notify_all()
+
+@dataclass(eq=False)
+class _Ticket:
+    name: str
+    needed: int
+    admitted: "asyncio.Future[None]"
 
 
 class _Pace:

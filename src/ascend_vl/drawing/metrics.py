@@ -11,4 +11,5 @@ DURATION = Histogram(f"{PREFIX}_seconds", "From begin to picture, of drawings th
 SLICES = Histogram(f"{PREFIX}_slice_seconds", "Time of one slice in the first worker", buckets=SLICE_SECONDS)
 STEPS = Counter(f"{PREFIX}_steps", "Denoising steps done")
 ACTIVE = Gauge(f"{PREFIX}_active", "Drawings under way", multiprocess_mode="livesum")
+WORKSPACE = Gauge(f"{PREFIX}_workspace_bytes", "Device memory that drawing may use, a worker", multiprocess_mode="max")
 WAITING = Gauge(f"{PREFIX}_waiting", "Drawings in the queue", multiprocess_mode="livesum")

@@ -1,8 +1,8 @@
 """Noise by the reference's rule, always from CPU generators, so that a seed means the same on every device."""
 
-import torch
+from concurrent.futures import Future, ThreadPoolExecutor
 
-from ascend_vl.drawing.recipes import Recipe
+import torch
 
 # The reference seeds both of its streams with seed + 1 (models/pipeline.py).
 SEED_OFFSET = 1
@@ -17,12 +17,21 @@ def first_noise(seed: int, width: int, height: int, scale: float, patch: int) ->
 
 
 class StepNoise:
-    """The noise that the flash schedule adds: one draw a step, in patch order, from a stream of its own."""
+    """The noise that the flash schedule adds: one draw a step, in patch order, from a stream of its own.
 
-    def __init__(self, seed: int, recipe: Recipe) -> None:
+    A large draw takes a CPU as long as a slice of the drawing, so the next one is made beside the device's work.
+    """
+
+    def __init__(self, seed: int) -> None:
         self._generator = torch.Generator("cpu").manual_seed(seed + SEED_OFFSET)
-        self._recipe = recipe
+        self._beside = ThreadPoolExecutor(max_workers=1)
+        self._next: Future[torch.Tensor] | None = None
 
     def draw(self, shape: torch.Size) -> torch.Tensor:
-        """(N, values) float32 on the CPU, as drawn: neither clipped nor scaled."""
+        """(N, values) float32 on the CPU, as drawn: neither clipped nor scaled. The shape is the same each time."""
+        drawn = self._make(shape) if self._next is None else self._next.result()
+        self._next = self._beside.submit(self._make, shape)
+        return drawn
+
+    def _make(self, shape: torch.Size) -> torch.Tensor:
         return torch.randn((1, *shape), generator=self._generator)[0]

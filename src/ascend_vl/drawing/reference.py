@@ -7,7 +7,7 @@ schedulers), and nothing of the forward pass.
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from ascend_vl.drawing.client import Answer
 from ascend_vl.drawing.job import Job, normalised
 from ascend_vl.drawing.noise import first_noise
 from ascend_vl.drawing.pixels import Pixels, to_patches, to_pixels
+from ascend_vl.drawing.recipes import DrawingConfig
 from ascend_vl.drawing.schedulers import Flash, make_scheduler
-from ascend_vl.drawing.trace import Arrays, start_trace
+from ascend_vl.drawing.trace import Arrays, start_trace, to_npz
 from ascend_vl.drawing.velocity import guided_output, network_time
 
 HEAD = {
@@ -166,3 +168,24 @@ def compare_arrays(ours: Any, theirs: Any) -> float:
     """Largest difference relative to the largest absolute value of `theirs`."""
     ours, theirs = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     return float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), 1e-30))
+
+
+def draw_request(
+    directory: Path, prompt: str, pictures: Sequence[Path], fields: Mapping[str, Any], on_progress: Any
+) -> Answer:
+    """What a server answers to the same request, drawn here by the reference. Raises Refusal and ImageRefused."""
+    from ascend_vl.drawing.bench import Bench
+    from ascend_vl.drawing.request import EditRequest, ImageRequest, parse
+    from ascend_vl.images import load_image
+
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    drawer = ReferenceDrawer(directory)
+    asked = parse(EditRequest if pictures else ImageRequest, {**fields, "prompt": prompt, "partial_images": None})
+    drawing = DrawingConfig.from_checkpoint(config, directory.name)
+    bench = Bench(drawing, drawer.tokenizer, drawer.image_processor)
+    prepared = bench.prepare(asked, lambda: [load_image(path) for path in pictures])
+    job = prepared.jobs[0]
+    pixels, arrays = drawer.draw(job, lambda i, x: on_progress and on_progress(i + 1, job.recipe.steps))
+    data = prepared.file(pixels.tobytes(), "reference")
+    trace = to_npz(arrays) if asked.trace else None
+    return Answer(data, f"{job.width}x{job.height}", job.seed, job.recipe.name, trace, prepared.usage())

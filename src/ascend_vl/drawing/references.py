@@ -55,6 +55,7 @@ def fit(picture: Image.Image, side: int, patch: int) -> Image.Image:
 
     Pictures twice too large or more are first halved by box filter. Raises Refusal where a side would become zero.
     """
+    given = picture.size
     while min(picture.size) >= 2 * side:
         picture = picture.resize((picture.width // 2, picture.height // 2), resample=Image.Resampling.BOX)
     scale = math.sqrt(side * side / (picture.width * picture.height))
@@ -68,7 +69,7 @@ def fit(picture: Image.Image, side: int, patch: int) -> Image.Image:
     candidates.sort(key=lambda size: size[0] * size[1], reverse=True)
     width, height = next(size for size in candidates if size[0] * size[1] <= side * side)
     if width == 0 or height == 0:
-        raise _too_narrow(picture)
+        raise _too_narrow(*given)
     across, down = picture.width / width, picture.height / height
     if across < down:
         resized = picture.resize((width, round(picture.height / across)), resample=Image.Resampling.BICUBIC)
@@ -123,7 +124,7 @@ def prepare(
 def _condition(picture: Image.Image, side: int) -> Image.Image:
     width, height = condition_size(side, *picture.size)
     if width == 0 or height == 0:
-        raise _too_narrow(picture)
+        raise _too_narrow(*picture.size)
     return picture.resize((width, height), resample=Image.Resampling.LANCZOS)
 
 
@@ -162,14 +163,11 @@ def _check(pictures: Sequence[Image.Image], layout: Any, keep_aspect: bool) -> N
         )
 
 
-def _too_narrow(picture: Image.Image) -> Refusal:
+def _too_narrow(width: int, height: int) -> Refusal:
     return Refusal(
         "drawing-reference-aspect",
-        Text(
-            f"A reference of {picture.width}x{picture.height} is too narrow.",
-            f"参考图 {picture.width}x{picture.height} 过于狭长。",
-        ),
-        Text("One side would be resized to nothing.", "缩放后其中一边会变为零。"),
-        Text("Crop it to a squarer shape.", "请裁剪成更接近方形。"),
+        Text(f"A reference of {width}x{height} cannot be used here.", f"参考图 {width}x{height} 无法使用。"),
+        Text("Beside this target one of its sides would be resized to nothing.", "按目标尺寸缩放后其中一边会变为零。"),
+        Text("Crop it to a squarer shape, or ask for a larger picture.", "请裁剪成更接近方形，或绘制更大的图片。"),
         "image",
     )

@@ -20,11 +20,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ascend_vl import images
+from ascend_vl.drawing import text_head
+from ascend_vl.drawing.bench import Prepared
 from ascend_vl.drawing.errors import Refusal
 from ascend_vl.drawing.lane import Busy
 from ascend_vl.drawing.references import MAX_REFERENCES
 from ascend_vl.drawing.request import EditRequest, ImageRequest, bad_value, parse, partial_steps
-from ascend_vl.drawing.service import DrawingService, Picture, Prepared, b64, obstacle, open_service, unavailable
+from ascend_vl.drawing.service import DrawingService, Picture, b64, obstacle, open_service, unavailable
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 from ascend_vl.models import names
@@ -47,6 +49,7 @@ def attach(app: Any, args: Any) -> None:
     if not (isinstance(overrides, dict) and overrides.get(names.DRAWING_KEY)):
         return
     app.router.routes.insert(0, Route("/v1/models", _models, methods=["GET"]))
+    app.router.routes.insert(0, Route("/v1/ascend_vl/drawing", _status, methods=["GET"]))
     app.router.routes.insert(0, Route("/v1/images/generations", _generations, methods=["POST"]))
     app.router.routes.insert(0, Route("/v1/images/edits", _edits, methods=["POST"]))
 
@@ -67,10 +70,25 @@ async def init_state(engine_client: Any, state: Any, args: Any) -> None:
         return engine_client.collective_rpc(method, args=arguments)
 
     try:
-        setattr(state, STATE, await open_service(rpc, config.model_config, engine_client))
+        service = await open_service(rpc, config.model_config, engine_client)
+        setattr(state, STATE, service)
+        # Kept on the service: a task that nobody holds may be collected before it ends.
+        service.watching = asyncio.ensure_future(_look_at_text(service, engine_client, config.model_config))
     except Refusal as error:
         setattr(state, STATE, unavailable(error.why))
         logger.warning("ascend_vl: chat only, no drawing: %s", error.why.en)
+
+
+async def _look_at_text(service: DrawingService, engine: Any, model_config: Any) -> None:
+    tokenizer = service.bench.tokenizer
+    stops = {tokenizer.eos_token_id, getattr(model_config.hf_config, "eos_token_id", None)}
+    try:
+        service.text = await text_head.look(engine, tokenizer, {stop for stop in stops if isinstance(stop, int)})
+    except Exception as error:
+        logger.warning("ascend_vl: the text head could not be looked at: %s", type(error).__name__)
+        return
+    if service.text["degenerate"]:
+        logger.warning("ascend_vl: this checkpoint's text head is degenerate; chat is served and says nothing useful")
 
 
 def _service(request: Request) -> DrawingService:
@@ -92,7 +110,17 @@ async def _models(request: Request) -> Response:
         drawing, can = {"available": False, "why": why}, ["chat"]
     for card in content["data"]:
         card["ascend_vl"] = {"capabilities": can, "drawing": drawing}
+        if isinstance(found, DrawingService):
+            card["ascend_vl"]["text"] = found.text
     return JSONResponse(content)
+
+
+async def _status(request: Request) -> Response:
+    """The lane and what each worker holds: to see that nothing was left behind."""
+    try:
+        return JSONResponse(await _service(request).lane.status())
+    except AscendVLError as error:
+        return _error(error)
 
 
 async def _generations(request: Request) -> Response:
@@ -127,8 +155,14 @@ async def _answer(request: Request, kind: type[ImageRequest], event: str) -> Res
 
 
 async def _all(service: DrawingService, prepared: Prepared) -> list[Picture]:
-    # One after another: the lane would do the same, and the queue stays short.
-    return [await service.picture(prepared, k) for k in range(len(prepared.jobs))]
+    """All pictures of a request; they take their places in the lane at once. One failure ends them all."""
+    tasks = [asyncio.ensure_future(service.picture(prepared, k)) for k in range(len(prepared.jobs))]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
@@ -212,7 +246,7 @@ async def _draw_into(
             queue.put_nowait({"type": "ascend_vl.progress", "step": step, "steps": steps})
         pixels = await preview() if step in wanted else None
         if pixels is not None:
-            data = await asyncio.to_thread(service.file, prepared, pixels, "preview")
+            data = await asyncio.to_thread(prepared.file, pixels, "preview")
             queue.put_nowait(
                 {
                     "type": f"{event}.partial_image",

@@ -142,7 +142,7 @@ class Flash:
         self.timesteps, self.sigmas = list(recipe.timesteps), listed_sigmas(recipe.timesteps)
         self.last_noise: torch.Tensor | None = None
         self._recipe = recipe
-        self._noise = StepNoise(seed, recipe)
+        self._noise = StepNoise(seed)
         self._i = 0
 
     def step(self, output: torch.Tensor, z: torch.Tensor) -> torch.Tensor:

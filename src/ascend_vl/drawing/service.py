@@ -4,29 +4,25 @@ import asyncio
 import base64
 import contextlib
 import os
-import secrets
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
-from ascend_vl.drawing import references, sizes
+from ascend_vl.drawing import metrics, references
+from ascend_vl.drawing.bench import Bench, Prepared
 from ascend_vl.drawing.budget import Shape, request_bytes
 from ascend_vl.drawing.errors import Refusal
-from ascend_vl.drawing.job import Job, build_job
-from ascend_vl.drawing.label import encode
+from ascend_vl.drawing.job import Job
 from ascend_vl.drawing.lane import Drawn, Lane, LaneSettings
 from ascend_vl.drawing.recipes import DrawingConfig
-from ascend_vl.drawing.request import EditRequest, ImageRequest
-from ascend_vl.drawing.sequence import check_prompt, token_id
-from ascend_vl.drawing.trace import trace_bytes
+from ascend_vl.drawing.request import ImageRequest
+from ascend_vl.drawing.sequence import token_id
 from ascend_vl.language import Text
 
-MAX_TRACE = 512 * 2**20
 Progress = Callable[[int, int, Callable[[], Awaitable[bytes | None]]], Awaitable[None]]
 
 
@@ -40,102 +36,39 @@ class Picture:
     trace: bytes | None
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A request's jobs, one a picture, seeds rising."""
-
-    request: ImageRequest
-    jobs: tuple[Job, ...]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(width, height) that will be drawn."""
-        return self.jobs[0].width, self.jobs[0].height
-
-    def usage(self) -> dict[str, Any]:
-        """OpenAI's usage: tokens of the prompt's branch, reference patches, and target patches a picture."""
-        job = self.jobs[0]
-        seen = sum(r * c for r, c in job.conditions.grids) if job.conditions else 0
-        text = len(job.branches[0].input_ids) - seen
-        pictures = seen + job.reference_tokens
-        out = job.target_tokens * len(self.jobs)
-        return {
-            "input_tokens": text + pictures,
-            "input_tokens_details": {"text_tokens": text, "image_tokens": pictures},
-            "output_tokens": out,
-            "output_tokens_details": {"text_tokens": 0, "image_tokens": out},
-            "total_tokens": text + pictures + out,
-        }
-
-
 class DrawingService:
-    """What the routes use. `tokenizer` and `image_processor` are the checkpoint's own, from Transformers."""
+    """What the routes use."""
 
-    def __init__(self, config: DrawingConfig, tokenizer: Any, image_processor: Any, lane: Lane) -> None:
-        self.config, self.tokenizer, self.image_processor, self.lane = config, tokenizer, image_processor, lane
+    def __init__(self, bench: Bench, lane: Lane) -> None:
+        self.bench, self.lane = bench, lane
+        # What `text_head.look` found; None until it has.
+        self.text: dict[str, Any] | None = None
+        self.watching: asyncio.Future[None] | None = None
         # Decoding and resizing is the only heavy work of this process: one request at a time, off the event loop.
-        self._bench = asyncio.Semaphore(1)
+        self._turn = asyncio.Semaphore(1)
 
     async def prepare(self, request: ImageRequest, pictures: Callable[[], Sequence[Image.Image]] | None) -> Prepared:
         """Jobs of a request; `pictures` decodes its references. Raises Refusal."""
-        check_prompt(request.prompt)
-        async with self._bench:
-            return await asyncio.to_thread(self._prepare, request, pictures)
-
-    def _prepare(self, request: ImageRequest, pictures: Callable[[], Sequence[Image.Image]] | None) -> Prepared:
-        constants = self.config.constants
-        edit = request if isinstance(request, EditRequest) else None
-        size = sizes.parse_size(request.size, constants)
-        if request.snap:
-            size = sizes.snap(*size, constants)
-        sizes.check_size(*size, constants)
-        loaded = list(pictures()) if pictures else []
-        prepared, size = references.prepare(
-            loaded, size, constants, edit.layout if edit else None, edit.keep_aspect if edit else False
-        )
-        recipe = self.config.recipe(request.recipe, len(prepared), **request.overrides())
-        first = secrets.randbelow(2**31) if request.seed is None else request.seed
-        steps = range(recipe.steps) if request.trace else None
-        jobs = [
-            build_job(
-                *(request.prompt, size, first + k, recipe, prepared, self.tokenizer, self.image_processor, constants),
-                exact=request.exact,
-                trace_steps=steps,
-            )
-            for k in range(request.n)
-        ]
-        self.lane.check_size(jobs[0])
-        if request.trace and trace_bytes(jobs[0], recipe.steps) * request.n > MAX_TRACE:
-            raise Refusal(
-                "drawing-trace",
-                Text("The trace would be too large.", "跟踪数据过大。"),
-                Text(f"The limit is {MAX_TRACE // 2**20} MiB.", f"上限为 {MAX_TRACE // 2**20} MiB。"),
-                Text("Draw a smaller picture or fewer steps.", "请缩小尺寸或减少步数。"),
-                "trace",
-            )
-        return Prepared(request, tuple(jobs))
+        async with self._turn:
+            prepared = await asyncio.to_thread(self.bench.prepare, request, pictures)
+        self.lane.check_size(prepared.jobs[0])
+        return prepared
 
     async def picture(self, prepared: Prepared, k: int, progress: Progress | None = None) -> Picture:
         """Draw the k-th picture of a request. Raises Refusal."""
         job, request = prepared.jobs[k], prepared.request
         drawn = await self.lane.draw(job, progress)
-        data = await asyncio.to_thread(self.file, prepared, drawn.pixels, drawn.name)
+        data = await asyncio.to_thread(prepared.file, drawn.pixels, drawn.name)
         return Picture(data, job.seed, drawn, drawn.trace if request.trace else None)
-
-    def file(self, prepared: Prepared, pixels: bytes, name: str) -> bytes:
-        """The labelled file of raw RGB bytes."""
-        width, height = prepared.size
-        array = np.frombuffer(pixels, dtype=np.uint8).reshape(height, width, 3)
-        request = prepared.request
-        return encode(array, request.output_format, name, request.output_compression, request.label)
 
     def capabilities(self) -> dict[str, Any]:
         """What /v1/models says of drawing."""
-        constants = self.config.constants
+        config = self.bench.config
+        constants = config.constants
         return {
             "available": True,
-            "recipes": sorted(self.config.recipes),
-            "default_recipe": self.config.default_recipe,
+            "recipes": sorted(config.recipes),
+            "default_recipe": config.default_recipe,
             "default_size": "x".join(map(str, constants.default_size)),
             "size_multiple_of": constants.patch_size,
             "max_references": references.MAX_REFERENCES,
@@ -165,8 +98,9 @@ async def open_service(
         return request_bytes(shape, job.target_tokens, job.reference_tokens, [b.prefix for b in job.branches])
 
     settings = LaneSettings.from_environment()
+    metrics.WORKSPACE.set(min(status["limit"] for status in statuses))
     lane = Lane(rpc, settings, min(status["limit"] for status in statuses), needs, lambda: _fall(engine))
-    return DrawingService(drawing, tokenizer, image_processor, lane)
+    return DrawingService(Bench(drawing, tokenizer, image_processor), lane)
 
 
 def _load(model_config: Any) -> tuple[Any, Any]:

@@ -200,6 +200,7 @@ def _packages(machine: Machine) -> list[Trouble]:
     transformers = packages.get("transformers")
     if not allows(row.transformers, transformers):
         release = str(machine.vllm_ascend)
+        image, install = image_of(release, machine.kind), f"pip install transformers{pinned(row.transformers)}"
         found.append(
             Trouble(
                 "transformers-wrong",
@@ -210,8 +211,8 @@ def _packages(machine: Machine) -> list[Trouble]:
                 ),
                 Text(f"Allowed: {row.transformers}.", f"允许范围：{row.transformers}。"),
                 Text(
-                    f"In a derived image (FROM {image_of(release, machine.kind)}): pip install transformers{pinned(row.transformers)}",
-                    f"在派生镜像中（FROM {image_of(release, machine.kind)}）：pip install transformers{pinned(row.transformers)}",
+                    f"In a derived image (FROM {image}): {install}",
+                    f"在派生镜像中（FROM {image}）：{install}",
                 ),
                 row.evidence,
                 row.id,

@@ -23,12 +23,12 @@ def describe(
     `chip` is `cpu`, a product (300i-duo), or a chip's name (310P3, 910B3). Without it 300i-duo is meant.
     The packages and the CANN of a known vllm-ascend release are filled in from the rule table; without `vllm_ascend`
     the newest release the table calls good for the chip is taken.
-    Raises AscendVLError `unknown-chip`, `chips-out-of-range` or `memory-out-of-range`.
+    Raises AscendVLError `unknown-chip` or `machine-option-out-of-range`.
     """
     if memory is not None and not 0 < memory <= 65536:
-        raise _out_of_range("memory-out-of-range", "--memory", memory)
+        raise _out_of_range("--memory", memory)
     if chips is not None and not 1 <= chips <= 1024:
-        raise _out_of_range("chips-out-of-range", "--chips", chips)
+        raise _out_of_range("--chips", chips)
     if (chip or "").lower() == "cpu":
         size = int((memory or 16) * GIB)
         return Machine(
@@ -38,12 +38,12 @@ def describe(
             cpus=os.cpu_count() or 1,
             described=True,
         )
-    product = named_product(chip or "300i-duo")
+    product = named_product("300i-duo" if chip is None else chip)
     if product is None:
         raise _unknown_chip(chip or "")
     row = next(row for row in table().chips if row.id == product.chip)
     size = int((memory or product.memory_gib) * GIB)
-    name = chip.upper() if chip and chip_row(chip.upper()) else row.npu_smi[-1] if row.kind == "A2" else row.npu_smi[0]
+    name = chip.upper() if chip and chip_row(chip.upper()) else row.npu_smi[0]
     count = chips or product.chips_per_card
     release = vllm_ascend or newest_good(row.kind)
     return Machine(
@@ -113,9 +113,9 @@ def _unknown_chip(chip: str) -> AscendVLError:
     )
 
 
-def _out_of_range(code: str, option: str, value: object) -> AscendVLError:
+def _out_of_range(option: str, value: object) -> AscendVLError:
     return AscendVLError(
-        code,
+        "machine-option-out-of-range",
         Text(f"{option} {value} cannot be.", f"{option} {value} 不合理。"),
         Text("The number is out of range.", "数值超出范围。"),
         Text("Chips: 1 to 1024; memory: GiB of one chip.", "芯片数 1 到 1024；内存为每颗芯片的 GiB。"),

@@ -33,8 +33,14 @@ class Smi:
 
 
 _VERSION = re.compile(r"npu-smi\s+v?(\S+)\s.*Version:\s*(\S+)|npu-smi\s+v?(\d[\w.]*)", re.IGNORECASE)
-_PAIR = re.compile(r"(\d+)\s*/\s*(\d+)")
+_PAIR = re.compile(r"(\d{1,12})\s*/\s*(\d{1,12})")
+# Longer digit strings are damage, not numbers.
+_DIGITS = re.compile(r"[0-9]{1,12}")
 _BUS = re.compile(r"^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]$|^NA$")
+
+
+def _is_number(text: str) -> bool:
+    return _DIGITS.fullmatch(text) is not None
 
 
 def parse_info(text: str) -> Smi:
@@ -69,7 +75,6 @@ def parse_info(text: str) -> Smi:
             first = start
         elif first is not None and (chip := _second_line(cells, first)) is not None:
             chips.append(chip)
-            # A card's further chips may come without a first line of their own.
     found = tuple(
         SmiChip(**{**vars(chip), "holders": tuple(holders.get((chip.card, chip.chip), ()))}) for chip in chips
     )
@@ -78,27 +83,27 @@ def parse_info(text: str) -> Smi:
 
 def _first_line(cells: list[str]) -> tuple[int, str, str] | None:
     words = cells[0].split()
-    if len(words) >= 2 and words[0].isdigit() and not words[1].isdigit() and not _BUS.match(cells[1]):
+    if len(words) >= 2 and _is_number(words[0]) and not _is_number(words[1]) and not _BUS.match(cells[1]):
         return int(words[0]), words[1], cells[1] or "Unknown"
     return None
 
 
 def _second_line(cells: list[str], first: tuple[int, str, str]) -> SmiChip | None:
     words = cells[0].split()
-    if not words or not words[0].isdigit() or not _BUS.match(cells[1]):
+    if not words or not _is_number(words[0]) or not _BUS.match(cells[1]):
         return None
     pairs = [(int(used), int(total)) for used, total in _PAIR.findall(cells[2])]
     used, total = next(((used, total) for used, total in reversed(pairs) if total > 0), (0, 0))
-    device = int(words[1]) if len(words) > 1 and words[1].isdigit() else None
+    device = int(words[1]) if len(words) > 1 and _is_number(words[1]) else None
     card, name, health = first
     return SmiChip(card, int(words[0]), device, name, health, cells[1], used * MB, total * MB)
 
 
 def _process(cells: list[str], holders: dict[tuple[int, int], list[Holder]]) -> None:
     numbers = cells[0].split()
-    if len(numbers) != 2 or not all(map(str.isdigit, numbers)) or len(cells) < 4 or not cells[1].isdigit():
+    if len(numbers) != 2 or not all(map(_is_number, numbers)) or len(cells) < 4 or not _is_number(cells[1]):
         return
-    size = int(cells[3]) if cells[3].isdigit() else 0
+    size = int(cells[3]) if _is_number(cells[3]) else 0
     key = (int(numbers[0]), int(numbers[1]))
     holders.setdefault(key, []).append(Holder(int(cells[1]), cells[2], size * MB))
 
@@ -108,13 +113,13 @@ def parse_mapping(text: str) -> dict[tuple[int, int], int]:
     found: dict[tuple[int, int], int] = {}
     for line in text.splitlines():
         words = line.split()
-        if len(words) >= 4 and all(map(str.isdigit, words[:3])):
+        if len(words) >= 4 and all(map(_is_number, words[:3])):
             found[int(words[0]), int(words[1])] = int(words[2])
     return found
 
 
 def parse_fields(text: str) -> list[dict[str, str]]:
-    """`npu-smi info -l`, `-t board`, `-t usages`: blocks of "name : value"; an empty line or a repeat begins a new one."""
+    """`npu-smi info -l`, `-t board`, `-t usages`: blocks of "name : value", ended by an empty line or a repeat."""
     blocks: list[dict[str, str]] = [{}]
     for line in text.splitlines():
         name, colon, value = line.partition(":")
@@ -133,7 +138,7 @@ def card_count(listing: str) -> int | None:
     """Number of cards in `npu-smi info -l` ("Total Count"), None when it is not there."""
     for block in parse_fields(listing):
         for name, value in block.items():
-            if name.lower() in ("total count", "card count") and value.isdigit():
+            if name.lower() in ("total count", "card count") and _is_number(value):
                 return int(value)
     return None
 
@@ -146,11 +151,13 @@ def board_versions(board: str) -> tuple[str | None, str | None]:
     return merged.get("Software Version"), merged.get("Firmware Version")
 
 
-def usage_percent(usages: str) -> int | None:
-    """Memory usage rate in percent of `npu-smi info -t usages -i N` (HBM where there is HBM)."""
+def usage_percents(usages: str) -> list[int]:
+    """Memory usage rate in percent of each chip in `npu-smi info -t usages -i N` (HBM where there is HBM)."""
+    found = []
     for block in parse_fields(usages):
         for name in ("HBM Usage Rate(%)", "DDR Usage Rate(%)", "Memory Usage Rate(%)"):
             value = block.get(name, "")
-            if value.isdigit():
-                return int(value)
-    return None
+            if _is_number(value):
+                found.append(int(value))
+                break
+    return found

@@ -15,13 +15,17 @@ def chip_row(name: str) -> rows.Chip | None:
 
 
 def product_row(name: str, chips_on_card: int, memory_bytes: int) -> rows.Product | None:
-    """The product with such chips: as many on a card, and the memory nearest to what was seen."""
+    """The product with such chips: of those with about that memory the one with as many on a card.
+
+    A container may be given one chip of a card, so memory decides before the count does.
+    """
     chip = chip_row(name)
     if chip is None:
         return None
-    candidates = [row for row in table().products if row.chip == chip.id and row.chips_per_card == chips_on_card]
-    candidates = candidates or [row for row in table().products if row.chip == chip.id]
-    return min(candidates, key=lambda row: abs(row.memory_gib * GIB - memory_bytes), default=None)
+    candidates = [row for row in table().products if row.chip == chip.id]
+    sized = [row for row in candidates if abs(row.memory_gib * GIB - memory_bytes) < 0.3 * memory_bytes]
+    counted = [row for row in sized or candidates if row.chips_per_card == chips_on_card]
+    return next(iter(counted or sized or candidates), None)
 
 
 def named_product(text: str) -> rows.Product | None:

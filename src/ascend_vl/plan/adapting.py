@@ -4,6 +4,8 @@ from typing import Any
 
 from ascend_vl.adaptations import Finding, MachineFacts, Outcome, apply, expected
 from ascend_vl.adaptations.override import switched_off
+from ascend_vl.adaptations.registry import by_id
+from ascend_vl.language import Text
 from ascend_vl.machine import Machine
 from ascend_vl.plan.model import Model
 
@@ -22,7 +24,7 @@ def facts_of(machine: Machine) -> MachineFacts:
 
 
 def cached_findings(model: Model, machine: Machine, dtype: str, tensor_parallel: int) -> dict[str, Finding]:
-    """What probes found on this machine at this model's shapes; nothing for a described machine or one without a chip."""
+    """What probes found here at this model's shapes; nothing for a described machine or one without a chip."""
     if machine.described or not machine.chips:
         return {}
     from ascend_vl import probes
@@ -49,9 +51,14 @@ def change_arguments(
     return changed, outcomes
 
 
+def why(adaptation: str, machine: Machine) -> Text:
+    """Why that adaptation is considered for this machine, in its record's words. Raises KeyError for an unknown id."""
+    return by_id(adaptation).applies(facts_of(machine)).reason
+
+
 def outcomes(machine: Machine, findings: dict[str, Finding]) -> list[Outcome]:
     """How every adaptation is expected to stand."""
     return [] if switched_off() else expected(facts_of(machine), findings)
 
 
-__all__ = ["cached_findings", "change_arguments", "facts_of", "outcomes", "switched_off"]
+__all__ = ["cached_findings", "change_arguments", "facts_of", "outcomes", "switched_off", "why"]

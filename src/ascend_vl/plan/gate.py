@@ -125,6 +125,13 @@ def remarks(model: Model, wishes: Wishes, machine: Machine, memory: Memory, draw
                 "尚无人证明 HiDream-O1 的文本回答可用；使用前请运行 ascend-vl verify。",
             )
         )
+    if model.family == "qwen3-vl-moe" and machine.kind == "310P":
+        found.append(
+            Text(
+                "Mixture-of-experts models were not surveyed on 310P: run ascend-vl verify first.",
+                "310P 上的混合专家模型未经调研：请先运行 ascend-vl verify。",
+            )
+        )
     if has_full_mask(machine.kind, machine.vllm_ascend) and memory.choice.max_model_len > 16384:
         found.append(
             Text(

@@ -9,7 +9,10 @@ from ascend_vl.rules import in_range, table
 
 @dataclass(frozen=True)
 class Choice:
-    """What the sum depends on. `version` is vllm-ascend's; `kind` 310P, A2, A3, A5 or cpu; `total` bytes of one chip."""
+    """What the sum depends on: vllm-ascend's `version`, `kind` 310P, A2, A3, A5 or cpu, `total` bytes of one chip.
+
+    `others` is what other processes hold there.
+    """
 
     total: int
     kind: str
@@ -22,6 +25,7 @@ class Choice:
     max_num_seqs: int
     w8a8: bool = False
     kv_bytes: int | None = None
+    others: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Memory:
     non_kv_rule: str
     tower: int
     language: int
+    others: int
     left: int
     kv_share: float
     kv: int
@@ -88,8 +93,14 @@ def kv_share(kind: str, version: str | None) -> float:
     return table().setting("memory-kv-share-310p") if halved else 1.0
 
 
+def _lost_to_others(choice: Choice) -> int:
+    """What the worker takes from its own budget because others hold it."""
+    counted = choice.kind == "310P" and in_range(choice.version, "0.22.1rc1", None)
+    return int(choice.others * table().setting("memory-others-310p")) if counted else 0
+
+
 def add_up(model: Model, choice: Choice) -> Memory:
-    """The sum of one choice. KV cache = share x (utilisation x total - weights - the rest)."""
+    """The sum of one choice. KV cache = share x (utilisation x total - weights - the rest - others)."""
     rules = table()
     weights = (
         model.w8a8_bytes(choice.tensor_parallel)
@@ -108,7 +119,8 @@ def add_up(model: Model, choice: Choice) -> Memory:
     # A host keeps nothing aside: what drawing needs is taken from the same sum.
     on_host = choice.kind == "cpu"
     non_kv = max(floor, computed) + (drawing if on_host else 0)
-    left = budget - weights - non_kv
+    others = _lost_to_others(choice)
+    left = budget - weights - non_kv - others
     share = kv_share(choice.kind, choice.version)
     kv = int(left * share) if choice.kv_bytes is None else min(choice.kv_bytes, left)
     return Memory(
@@ -119,6 +131,7 @@ def add_up(model: Model, choice: Choice) -> Memory:
         non_kv_rule="memory-non-kv" if floor >= computed else "memory-runtime",
         tower=tower,
         language=language,
+        others=others,
         left=left,
         kv_share=share,
         kv=kv,

@@ -18,7 +18,8 @@ Source = Literal["rule", "default", "user"]
 class Wishes:
     """What the user asked for; None leaves it to the rules.
 
-    `extra` is passed through to vLLM as it is. `api_key` reaches the environment of the server and is never printed.
+    `nodes` is the number of machines like the planned one, `master_addr` the first one's address. `extra` is passed
+    through to vLLM as it is. `api_key` reaches the environment of the server and is never printed.
     """
 
     max_model_len: int | None = None
@@ -34,6 +35,7 @@ class Wishes:
     max_num_seqs: int | None = None
     enforce_eager: bool | None = None
     nodes: int = 1
+    master_addr: str | None = None
     extra: tuple[str, ...] = ()
 
 

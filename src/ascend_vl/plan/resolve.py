@@ -49,8 +49,8 @@ def resolve(checkpoint: "Checkpoint | Model", wishes: Wishes, machine: Machine) 
     plan = Plan(
         model=model,
         machine=machine,
-        command=_command(model, wishes, values, draws),
-        environment=_environment(machine),
+        command=_command(model, wishes, machine, values, draws),
+        environment=_environment(machine, memory.choice.tensor_parallel),
         values=values,
         adaptations=[outcome.id for outcome in adapting.outcomes(machine, findings) if outcome.in_force],
         memory=memory,
@@ -74,7 +74,7 @@ def _adapted(model: Model, wishes: Wishes, machine: Machine) -> tuple[Value, lis
     acting = {outcome.id: outcome for outcome in outcomes if outcome.in_force}
     dtype = first
     if changed.pop("dtype") != first.value and "float16" in acting:
-        dtype = Value("dtype", "float16", "rule", acting["float16"].reason, "float16")
+        dtype = Value("dtype", "float16", "rule", adapting.why("float16", machine), "float16")
     cause = acting.get("prefix-caching")
     reason = cause.reason if cause else Text("set by an adaptation", "由适配设定")
     extra = []
@@ -155,7 +155,18 @@ def _utilisation(wishes: Wishes, machine: Machine) -> Value:
     rule = "utilisation-310p-before-018" if old else "utilisation-npu"
     row = table().by_id(rule)
     assert row is not None
-    return Value("gpu_memory_utilization", table().setting(rule), "rule", row.title, rule)
+    share = table().setting(rule)
+    free = min((chip.free_bytes / chip.memory_bytes for chip in machine.chips if chip.memory_bytes), default=1.0)
+    if _others(machine) and free < share:
+        why = Text("the rest of the chip is held by other processes", "芯片其余部分被其他进程占用")
+        return Value("gpu_memory_utilization", max(0.05, int(free * 100) / 100), "rule", why, "chip-memory-taken")
+    return Value("gpu_memory_utilization", share, "rule", row.title, rule)
+
+
+def _others(machine: Machine) -> int:
+    """Bytes that other processes hold on the busiest chip; what a chip takes at rest is not counted."""
+    rest = int(table().setting("chip-memory-taken") * GIB)
+    return max((chip.used_bytes for chip in machine.chips if chip.holders or chip.used_bytes > rest), default=0)
 
 
 def _sizes(
@@ -177,14 +188,15 @@ def _sizes(
         utilisation=float(str(share.value)),
         drawing=draws,
         max_num_seqs=sequences,
+        others=_others(machine),
     )
     if wishes.tensor_parallel_size:
         ways = Value("tensor_parallel_size", wishes.tensor_parallel_size, "user", USER)
     else:
-        start, ways = _ways(model, start, chips)
+        start, ways = _ways(model, start, chips, wishes.nodes)
     start, share = _room_outside(model, start, share)
     memory = add_up(model, start)
-    if not memory.fits and length.source != "user" and (fitting := longest_fit(model, start)):
+    if not memory.fits and length.source != "user" and (fitting := _shorter(model, start)):
         start = replace(start, max_model_len=fitting)
         memory = add_up(model, start)
         why = Text(f"{length.value} does not fit: the longest that does", f"{length.value} 放不下：取能放下的最大值")
@@ -192,9 +204,12 @@ def _sizes(
     return with_changes(model, memory, chips), [ways, length, share]
 
 
-def _ways(model: Model, start: Choice, chips: int) -> tuple[Choice, Value]:
+def _ways(model: Model, start: Choice, chips: int, nodes: int) -> tuple[Choice, Value]:
     """The fewest chips with which it fits, all that can be used when it never does."""
     usable = [1, *(ways for ways in wider(model, 1) if ways <= chips)]
+    if nodes > 1:
+        why = Text("all chips of all machines", "所有机器的全部芯片")
+        return replace(start, tensor_parallel=usable[-1]), Value("tensor_parallel_size", usable[-1], "default", why)
     for ways in usable:
         choice = replace(start, tensor_parallel=ways)
         if add_up(model, choice).fits:
@@ -202,6 +217,12 @@ def _ways(model: Model, start: Choice, chips: int) -> tuple[Choice, Value]:
             return choice, Value("tensor_parallel_size", ways, "rule", why, "memory-non-kv")
     why = Text("all chips that the attention heads can be divided over", "注意力头可整除的全部芯片")
     return replace(start, tensor_parallel=usable[-1]), Value("tensor_parallel_size", usable[-1], "default", why)
+
+
+def _shorter(model: Model, choice: Choice) -> int | None:
+    """The longest context that fits, None when it would be too short to be of use without being asked for."""
+    fitting = longest_fit(model, choice)
+    return fitting if fitting and fitting >= table().setting("length-least") else None
 
 
 def _room_outside(model: Model, choice: Choice, share: Value) -> tuple[Choice, Value]:
@@ -240,7 +261,7 @@ def _host_sizes(
         kv_bytes=kv,
     )
     memory = add_up(model, choice)
-    if not memory.fits and length.source != "user" and (fitting := longest_fit(model, choice)):
+    if not memory.fits and length.source != "user" and (fitting := _shorter(model, choice)):
         memory = add_up(model, replace(choice, max_model_len=fitting))
         why = Text(f"{length.value} does not fit: the longest that does", f"{length.value} 放不下：取能放下的最大值")
         length = Value("max_model_len", fitting, "rule", why, "memory-non-kv")
@@ -251,6 +272,9 @@ def _host_sizes(
     values = [length, Value("kv_cache_memory_bytes", memory.kv, "default", why)]
     if ways > 1:
         values.insert(0, Value("tensor_parallel_size", ways, "user", USER))
+    else:
+        why = Text("one process less to start", "少启动一个进程")
+        values.append(Value("distributed_executor_backend", "uni", "default", why))
     return with_changes(model, memory, ways), values
 
 
@@ -266,7 +290,19 @@ def _fixed(machine: Machine, extra: list[Value]) -> list[Value]:
     if machine.kind in ("A2", "A3"):
         why = Text("a growing cache of processed images ran servers out of memory", "图像处理缓存增长曾使服务内存耗尽")
         values.append(Value("mm_processor_cache_gb", 0, "rule", why, "flag-mm-processor-cache"))
-    return values
+    return [*values, _media(machine)]
+
+
+def _media(machine: Machine) -> Value:
+    """Video is off until asked for; on a CPU the picture that vLLM makes up for its warm-up is small."""
+    limits: dict[str, object] = {"video": 0}
+    if machine.kind == "cpu":
+        limits["image"] = {"width": 256, "height": 256}
+    why = Text(
+        "video is unverified here: allow it with -- --limit-mm-per-prompt",
+        "视频输入未经验证：需要时用 -- --limit-mm-per-prompt 开启",
+    )
+    return Value("limit_mm_per_prompt", json.dumps(limits), "default", why)
 
 
 def _served(wishes: Wishes) -> list[Value]:
@@ -279,12 +315,11 @@ def _served(wishes: Wishes) -> list[Value]:
     return [Value(name, value, "user", USER) for name, value in wanted.items() if value is not None]
 
 
-def _command(model: Model, wishes: Wishes, values: list[Value], draws: bool) -> list[str]:
+def _command(model: Model, wishes: Wishes, machine: Machine, values: list[Value], draws: bool) -> list[str]:
     command = ["vllm", "serve", model.argument]
     for value in values:
         command += _flag(value)
-    if wishes.nodes > 1:
-        command += ["--nnodes", str(wishes.nodes)]
+    command += _nodes(wishes, machine)
     architecture = ARCHITECTURES.get(model.family)
     if architecture and not adapting.switched_off():
         overrides: dict[str, object] = {"architectures": [architecture]}
@@ -292,6 +327,16 @@ def _command(model: Model, wishes: Wishes, values: list[Value], draws: bool) -> 
             overrides[names.DRAWING_KEY] = draws
         command += ["--hf-overrides", json.dumps(overrides), "--worker-extension-cls", names.WORKER_EXTENSION]
     return [*command, *wishes.extra]
+
+
+def _nodes(wishes: Wishes, machine: Machine) -> list[str]:
+    """Flags of the first machine of several: vLLM's own multi-node from 0.12 on, Ray before (0.11 has no --nnodes)."""
+    if wishes.nodes == 1:
+        return []
+    if in_range(machine.vllm_ascend, None, "0.12.0rc1"):
+        return ["--distributed-executor-backend", "ray"]
+    address = wishes.master_addr or "HEAD_ADDRESS"
+    return ["--nnodes", str(wishes.nodes), "--node-rank", "0", "--master-addr", address, "--master-port", "29501"]
 
 
 def _flag(value: Value) -> list[str]:
@@ -306,8 +351,11 @@ def _flag(value: Value) -> list[str]:
     return [f"--{name}", str(value.value)]
 
 
-def _environment(machine: Machine) -> dict[str, str]:
-    found = {}
+def _environment(machine: Machine, ways: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if machine.kind == "cpu" and ways == 1:
+        # Otherwise vLLM turns the uni executor back into a worker process, and binds its threads to cores.
+        found |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     version = machine.vllm_ascend
     connects = machine.kind == "cpu" or version is None or in_range(version, "0.18.0rc1", None)
     if connects and not adapting.switched_off():

@@ -14,14 +14,17 @@ def memory_sum(memory: Memory) -> Text:
     """Every term of the sum on one line: budget, weights, the rest, what is left, what is needed."""
     choice = memory.choice
     needed = choice.max_model_len * memory.kv_token
-    en = (
-        f"{choice.utilisation:g} x {gib(choice.total)} = {gib(memory.budget)} GiB; weights {gib(memory.weights)}, "
-        f"besides {gib(memory.non_kv)} ({memory.non_kv_rule}), left {gib(memory.left)}"
-    )
-    zh = (
-        f"{choice.utilisation:g} x {gib(choice.total)} = {gib(memory.budget)} GiB；权重 {gib(memory.weights)}，"
-        f"其他 {gib(memory.non_kv)}（{memory.non_kv_rule}），剩余 {gib(memory.left)}"
-    )
+    weights, ways = gib(memory.weights), choice.tensor_parallel
+    if ways > 1:
+        weights = f"{gib(memory.weights * ways)} / {ways} = {weights}"
+    besides = f"{gib(memory.non_kv)} ({memory.non_kv_rule})"
+    chinese = f"{gib(memory.non_kv)}（{memory.non_kv_rule}）"
+    if memory.others:
+        besides += f", other processes {gib(memory.others)} (memory-others-310p)"
+        chinese += f"，其他进程 {gib(memory.others)}（memory-others-310p）"
+    budget = f"{choice.utilisation:g} x {gib(choice.total)} = {gib(memory.budget)} GiB"
+    en = f"{budget}; weights {weights}, besides {besides}, left {gib(memory.left)}"
+    zh = f"{budget}；权重 {weights}，其他 {chinese}，剩余 {gib(memory.left)}"
     if memory.left > 0 and memory.kv_share != 1:
         en += f", of which {memory.kv_share:g} becomes KV cache: {gib(memory.kv)}"
         zh += f"，其中 {memory.kv_share:g} 用作 KV 缓存：{gib(memory.kv)}"

@@ -1,10 +1,11 @@
-"""`python -m ascend_vl.probes --model DIR`: ask this machine's operators, print the answers, keep them for the engine."""
+"""`python -m ascend_vl.probes --model DIR`: ask this machine's operators and keep their answers for the engine."""
 
 import argparse
 import json
 import sys
 from pathlib import Path
 
+from ascend_vl.adaptations.process_facts import process_facts
 from ascend_vl.adaptations.record import Finding
 from ascend_vl.probes import cache, of_config, runner
 
@@ -19,7 +20,7 @@ def main() -> int:
     made.add_argument("--probe-anyway", action="store_true", help="although somebody else holds memory of the chip")
     made.add_argument("--fresh", action="store_true", help="ask again what is known")
     options = made.parse_args()
-    facts = runner.facts_here()
+    facts = process_facts()
     if facts.chip is None:
         print("no NPU here", file=sys.stderr)
         return 2

@@ -4,10 +4,8 @@ import json
 import os
 import re
 import sys
-from dataclasses import asdict
 from typing import Any
 
-from ascend_vl.adaptations.process_facts import process_facts
 from ascend_vl.adaptations.record import Finding
 from ascend_vl.language import Text
 from ascend_vl.probes import cache, device, shapes
@@ -39,9 +37,6 @@ def main() -> int:
         numbers.update(found)
         say("note", numbers)
 
-    if request.get("facts"):
-        say("facts", asdict(process_facts()))
-        return 0
     try:
         device.prepare(request.get("device", 0), request.get("anyway", False))
         finding = PROBES[request["probe"]].run(shapes.from_json(request["shapes"]), note)

@@ -1,7 +1,16 @@
 """The list of probes. Importing it imports no torch."""
 
+from ascend_vl.adaptations.record import Finding
+from ascend_vl.language import Text
 from ascend_vl.probes import bfloat16, copy_race, index_put, rotary_dtype, vision
-from ascend_vl.probes.record import Probe
+from ascend_vl.probes.record import Note, Probe
+from ascend_vl.probes.shapes import Shapes
+
+
+def recorded(shapes: Shapes, note: Note) -> Finding:
+    """Not a question to an operator: `verify` sends the requests and records the finding."""
+    return Finding(None, Text("verify records this", "由 verify 记录"))
+
 
 PROBES: dict[str, Probe] = {
     probe.id: probe
@@ -16,3 +25,8 @@ PROBES: dict[str, Probe] = {
         copy_race.PROBE,
     )
 }
+
+# What `verify` records instead of a probe asking: whether an identical second picture request was answered like the first.
+REPEAT = Probe(
+    "repeat-request", Text("an identical second picture request", "完全相同的第二次图片请求"), recorded, __name__
+)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ascend_vl.adaptations.record import Facts, Finding, MachineFacts
+from ascend_vl.adaptations.record import Facts, Finding
 from ascend_vl.language import Text
 from ascend_vl.probes import cache
 from ascend_vl.probes.child import MARK
@@ -16,6 +16,7 @@ from ascend_vl.probes.registry import PROBES
 from ascend_vl.probes.shapes import Shapes
 
 TIMEOUT = 300.0
+COMMAND = (sys.executable, "-m", "ascend_vl.probes.child")
 
 
 def needed(facts: Facts) -> list[str]:
@@ -71,23 +72,11 @@ def ask(name: str, shapes: Shapes, *, device: int = 0, anyway: bool = False, tim
     return _died(status, _notes(out), err)
 
 
-def facts_here(timeout: float = TIMEOUT) -> MachineFacts:
-    """The facts of this machine as a worker would read them, from a child, so that the caller loads no torch.
-
-    Without an NPU, or when the child fails, `chip` is None.
-    """
-    out, _, _ = _converse({"facts": True}, timeout)
-    for line in _lines(out):
-        if "facts" in line:
-            return MachineFacts(**line["facts"])
-    return MachineFacts()
-
-
 def _converse(request: dict[str, Any], timeout: float) -> tuple[bytes, bytes, int | None]:
     """Output, errors and exit status of a child that got `request`; status None when it was stopped at the time-out."""
     # A session of its own, so that whatever the child started goes with it.
     child = subprocess.Popen(
-        [sys.executable, "-m", "ascend_vl.probes.child"],
+        COMMAND,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

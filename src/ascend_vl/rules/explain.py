@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -34,6 +35,10 @@ class OwnError:
     exit_code: int
     where: str = field(compare=False)
 
+
+# What stands where a text has values, or is made elsewhere.
+UNWRITTEN = "{...}"
+CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 KINDS: dict[str, Text] = {
     "Chip": Text("chip", "芯片"),
@@ -143,20 +148,21 @@ def own_errors() -> tuple[OwnError, ...]:
 
 
 def _errors_in(source: str, where: str) -> list[OwnError]:
-    """Calls of AscendVLError (or of a class of ours derived from it) whose code is written there."""
+    """Calls that make an error: a code, then what, why (and what to do) as texts in both languages."""
     found = []
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call) or len(node.args) < 4:
+        if not isinstance(node, ast.Call) or len(node.args) < 3 or not isinstance(node.args[0], ast.Constant):
             continue
-        called = node.func.id if isinstance(node.func, ast.Name) else ""
-        parent = ast.unparse(node.func) == "super().__init__"
-        code = node.args[0]
-        if (called != "AscendVLError" and not parent) or not isinstance(code, ast.Constant):
-            continue
+        called = ast.unparse(node.func).rpartition(".")[2]
+        known = called in ("AscendVLError", "__init__")
         texts = [_text(argument) for argument in node.args[1:4]]
+        written = [text for text in texts[:2] if text.en != UNWRITTEN]
+        if not CODE.fullmatch(str(node.args[0].value)) or (not known and len(written) < 2):
+            continue
         given = next((word.value for word in node.keywords if word.arg == "exit_code"), None)
         exit_code = given.value if isinstance(given, ast.Constant) and isinstance(given.value, int) else 2
-        found.append(OwnError(str(code.value), *texts, exit_code, where))
+        what, why, do = [*texts, Text(UNWRITTEN, UNWRITTEN)][:3]
+        found.append(OwnError(str(node.args[0].value), what, why, do, exit_code, where))
     return found
 
 
@@ -164,14 +170,14 @@ def _text(node: ast.expr) -> Text:
     """The two languages of `Text(en, zh)` as written; {…} for one that is made elsewhere."""
     if isinstance(node, ast.Call) and len(node.args) == 2 and ast.unparse(node.func) == "Text":
         return Text(_string(node.args[0]), _string(node.args[1]))
-    return Text("{...}", "{...}")
+    return Text(UNWRITTEN, UNWRITTEN)
 
 
 def _string(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else "{...}" for part in node.values)
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else UNWRITTEN for part in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _string(node.left) + _string(node.right)
-    return "{...}"
+    return UNWRITTEN

@@ -58,7 +58,7 @@ class Row(BaseModel):
 
 
 class When(BaseModel):
-    """The machine a row speaks of. Empty fields match everything; `since` is included, `before` is not (vllm-ascend)."""
+    """The machine a row speaks of; empty fields match everything. vllm-ascend is at least `since`, below `before`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -126,8 +126,8 @@ class Pairing(Row):
 class Condition(Row):
     """A finding about a flag or a variable on some machines.
 
-    It fires when the flag is given and `value` (a regular expression, searched, case-insensitive), `above` (a number) or
-    `sizes_above` (graph capture sizes in a JSON value) says so; with `absent` when the flag is not given at all.
+    It fires when the flag is given and `value` (a regular expression, searched, case-insensitive), `above` (a number)
+    or `sizes_above` (graph capture sizes in a JSON value) says so; with `absent` when the flag is not given at all.
     `replace_with` is the repaired value; "" takes the flag out; with `absent` it is what is added.
     """
 

@@ -50,7 +50,8 @@ def suspects(recognised: list[Recognised], subject: Subject) -> list[Suspect]:
     """Causes of what was recognised, most likely first; one for each cause id.
 
     A cause that speaks of this machine keeps its weight, one that speaks of another keeps a quarter, and one whose
-    machine is not known keeps three quarters. What appears later in a log counts a little less: first errors cause others.
+    machine is not known keeps three quarters. What appears later in a log counts a little less: first errors cause
+    others.
     """
     found: dict[str, Suspect] = {}
     for position, one in enumerate(recognised):
@@ -65,7 +66,7 @@ def suspects(recognised: list[Recognised], subject: Subject) -> list[Suspect]:
 def _fit(cause: Cause, subject: Subject) -> tuple[float, Text]:
     when = cause.when
     if not (when.kinds or when.products or when.since or when.before):
-        return 1.0, Text("independent of the machine", "与机器无关")
+        return 0.25, Text("independent of the machine", "与机器无关")
     if matches(when, subject):
         return 1.0, Text("it speaks of this chip and release", "与本机芯片及版本相符")
     unknown = (
@@ -75,4 +76,4 @@ def _fit(cause: Cause, subject: Subject) -> tuple[float, Text]:
     )
     if unknown:
         return 0.75, Text("chip or release is not known here", "芯片或版本未知")
-    return 0.25, Text("it speaks of another chip or release", "针对其他芯片或版本")
+    return 1.0, Text("it speaks of another chip or release", "针对其他芯片或版本")

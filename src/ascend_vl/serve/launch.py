@@ -4,12 +4,30 @@ That command line asks for the version of the package `vllm`, which such a wheel
 engine's child processes import this module again.
 """
 
+import ctypes
 import importlib.metadata
+import os
+import signal
 import sys
+
+# Set by serve.process to its own process id.
+PARENT = "ASCEND_VL_SERVE_PARENT"
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """Have Linux end this process with SIGTERM when the one that started it is gone, even by SIGKILL."""
+    parent = os.environ.get(PARENT)
+    if parent is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):
+        sys.exit(1)
 
 
 def main() -> None:
     """Run vLLM's command line with this process's arguments."""
+    end_with_parent()
     real = importlib.metadata.version
 
     def version(name: str) -> str:

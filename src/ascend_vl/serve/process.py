@@ -21,13 +21,14 @@ import httpx
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 from ascend_vl.models import names
-from ascend_vl.serve import readiness
+from ascend_vl.serve import launch, readiness
 from ascend_vl.serve.startup_log import OnStage, Progress, StartupLog
 
 if TYPE_CHECKING:
     from ascend_vl.plan import Plan, Wishes
 
 SECONDS_TO_STOP = 20.0
+SECONDS_FOR_CHILDREN = 5.0
 SECONDS_BETWEEN_LOOKS = 0.2
 LOGS_KEPT = 20
 
@@ -91,13 +92,12 @@ def running(
 @contextlib.contextmanager
 def run_plan(plan: "Plan", *, on_stage: OnStage | None = None) -> Iterator[RunningServer]:
     """Start what the plan says and wait for its first token; see `running`."""
-    command = effective_command(plan.command)
-    host, port = readiness.address(command)
+    host, port = readiness.address(plan.command)
     _require_free(host, port)
     log_path = new_log()
     with _interruptible(), open(log_path, "wb") as log:
         process = subprocess.Popen(
-            argv(command),
+            argv(plan.command),
             stdout=log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -109,30 +109,13 @@ def run_plan(plan: "Plan", *, on_stage: OnStage | None = None) -> Iterator[Runni
             log_path=log_path,
             process=process,
             plan=plan,
-            api_key=readiness.api_key(command, plan.secrets),
+            api_key=readiness.api_key(plan.command, plan.secrets),
         )
         try:
-            _await_ready(server, command, on_stage)
+            _await_ready(server, on_stage)
             yield server
         finally:
             stop(process)
-
-
-def switched_off() -> bool:
-    """Whether ASCEND_VL=off was set: then the stock command is run."""
-    return os.environ.get("ASCEND_VL", "").strip().lower() in ("off", "0", "no", "false")
-
-
-def effective_command(command: Sequence[str]) -> list[str]:
-    """The plan's command; with ASCEND_VL=off, without what only our plugin understands."""
-    if not switched_off():
-        return list(command)
-    kept = list(command)
-    for index in range(len(kept) - 2, -1, -1):
-        ours = names.WORKER_EXTENSION in kept[index + 1] or any(name in kept[index + 1] for name in names.CLASSES)
-        if kept[index] in ("--hf-overrides", "--worker-extension-cls") and ours:
-            del kept[index : index + 2]
-    return kept
 
 
 def argv(command: Sequence[str]) -> list[str]:
@@ -160,9 +143,9 @@ def _installed(package: str) -> bool:
 
 def environment(plan: "Plan") -> dict[str, str]:
     """This process's environment and the plan's; a variable the user has set stands, except the plugin list."""
-    ours = {name: value for name, value in plan.environment.items() if not switched_off()}
-    listed = {"VLLM_PLUGINS": ours["VLLM_PLUGINS"]} if "VLLM_PLUGINS" in ours else {}
-    return {"PYTHONUNBUFFERED": "1", **ours, **os.environ, **listed, **plan.secrets}
+    listed = {name: value for name, value in plan.environment.items() if name == "VLLM_PLUGINS"}
+    parent = {launch.PARENT: str(os.getpid())}
+    return {"PYTHONUNBUFFERED": "1", **plan.environment, **os.environ, **listed, **plan.secrets, **parent}
 
 
 def log_directory() -> Path:
@@ -205,7 +188,7 @@ def _require_free(host: str, port: int) -> None:
             ) from None
 
 
-def _await_ready(server: RunningServer, command: Sequence[str], on_stage: OnStage | None) -> None:
+def _await_ready(server: RunningServer, on_stage: OnStage | None) -> None:
     started = time.monotonic()
     reader = StartupLog(on_stage)
     if on_stage:
@@ -223,7 +206,7 @@ def _await_ready(server: RunningServer, command: Sequence[str], on_stage: OnStag
         reader.feed(log.read())
     with server.client() as client:
         readiness.first_token(client, server)
-        if names.WORKER_EXTENSION in command:
+        if names.WORKER_EXTENSION in server.plan.command:
             server.status = readiness.require_active(client, server)
     reader.enter("ready")
     server.stages = seconds(reader.progress, started)
@@ -263,7 +246,7 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(SECONDS_TO_STOP)
-        _await_group_end(process.pid, 5.0)
+        _await_group_end(process.pid, SECONDS_FOR_CHILDREN)
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -17,7 +17,12 @@ from ascend_vl.serve import imports
 from ascend_vl.serve.replaced import wrap
 
 # Each module has `attach(app, args)` and may have `async init_state(engine_client, state, args)`.
-ROUTES = ("ascend_vl.serve.status_route", "ascend_vl.drawing.routes", "ascend_vl.verify.routes")
+ROUTES = (
+    "ascend_vl.serve.status_route",
+    "ascend_vl.drawing.routes",
+    "ascend_vl.verify.routes",
+    "ascend_vl.verify.alarm_route",
+)
 
 HOLDERS = (
     "vllm.entrypoints.openai.api_server",
@@ -42,6 +47,14 @@ def _modules() -> list[ModuleType]:
     return [importlib.import_module(name) for name in ROUTES]
 
 
+def _paths(app: Any) -> dict[str, list[str]]:
+    """Methods by path of the application's routes."""
+    found: dict[str, set[str]] = {}
+    for route in app.routes:
+        found.setdefault(getattr(route, "path", ""), set()).update(getattr(route, "methods", None) or ())
+    return {path: sorted(methods) for path, methods in found.items()}
+
+
 def ours(args: Any) -> bool:
     """Whether this server was started by our plan: its workers can answer our routes."""
     return getattr(args, "worker_extension_cls", None) == names.WORKER_EXTENSION
@@ -54,8 +67,10 @@ def with_routes(build_app: Callable[..., Any]) -> Callable[..., Any]:
     def build(args: Any, *rest: Any, **named: Any) -> Any:
         app = build_app(args, *rest, **named)
         if ours(args):
+            before = set(_paths(app))
             for module in _modules():
                 module.attach(app, args)
+            app.state.ascend_vl_routes = {path: methods for path, methods in _paths(app).items() if path not in before}
         return app
 
     return build

@@ -24,6 +24,13 @@ def versions() -> dict[str, str]:
     return found
 
 
+def video(args: Any) -> str:
+    """Whether requests with video are refused, or answered without our having verified the answers."""
+    limits = getattr(args, "limit_mm_per_prompt", None) or {}
+    limit = limits.get("video")
+    return "refused" if (limit.get("count") if isinstance(limit, dict) else limit) == 0 else "unverified"
+
+
 def attach(app: Any, args: Any) -> None:
     """Add the route to vLLM's application."""
     from starlette.requests import Request
@@ -49,8 +56,9 @@ def attach(app: Any, args: Any) -> None:
                     "pid": os.getpid(),
                     "media_connector": os.environ.get("VLLM_MEDIA_CONNECTOR"),
                     "replaced": replaced(),
+                    "routes": request.app.state.ascend_vl_routes,
                 },
-                "video": "unverified",
+                "video": video(args),
                 "workers": workers,
             }
         )

@@ -162,7 +162,10 @@ def _model(path: Path) -> dict[str, Any]:
 def earned(cases: list[Case], answers: list[Answer]) -> list[str]:
     """The status words that these answers earn, and no more."""
     words = ["installed", "started"]
-    said = {case.id: bool(answer.text.strip()) or bool(answer.token_ids) for case, answer in zip(cases, answers, strict=True)}
+    said = {
+        case.id: bool(answer.text.strip()) or bool(answer.token_ids)
+        for case, answer in zip(cases, answers, strict=True)
+    }
     if any(said[case.id] for case in cases if not case.images):
         words.append("text answered")
     if any(said[case.id] for case in cases if case.images):
@@ -190,7 +193,12 @@ def transformers(model: Path, cases: Path, out: Path, options: Options, on_case:
         "tensors": options.tensors,
         "golden": options.golden,
         "forced": {name: ids for name, (_, ids) in (options.forced or {}).items()},
-        "info": {**_common(options, f"transformers:{model}"), "kind": "transformers", "model": _model(model), "emulated": False},
+        "info": {
+            **_common(options, f"transformers:{model}"),
+            "kind": "transformers",
+            "model": _model(model),
+            "emulated": False,
+        },
     }
     _run_child(spec, on_case)
     run = runs.read_run(out)

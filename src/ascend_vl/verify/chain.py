@@ -109,7 +109,7 @@ def _logits(a: Answer, b: Answer, dtype: str) -> dict[str, Any]:
 
 def largest_difference(base: list[Any], candidate: list[Any], top: int = 5) -> float:
     """Largest |log p - log q| over base's best tokens; a token the other side does not list counts with its least."""
-    theirs = {token: logprob for token, logprob in candidate}
+    theirs = dict(candidate)
     least = min(theirs.values())
     return max(abs(logprob - theirs.get(token, least)) for token, logprob in base[:top])
 
@@ -127,7 +127,7 @@ def gap_at(base: list[Any], candidate: list[Any], base_token: int, candidate_tok
 
 
 def _preference(listed: list[Any], own: int, other: int) -> float:
-    logprobs = {token: logprob for token, logprob in listed}
+    logprobs = dict(listed)
     least = min(logprobs.values())
     return float(logprobs.get(own, least) - logprobs.get(other, least))
 
@@ -163,7 +163,9 @@ def forced(a: Answer, b: Answer, dtype: str) -> dict[str, Any] | None:
     record = b.stages.get("forced")
     if not record or a.token_ids is None or record["token_ids"] != a.token_ids or not a.logprobs:
         return None
-    disagreeing, ties, worst = [], [], 0.0
+    disagreeing: list[dict[str, Any]] = []
+    ties: list[dict[str, Any]] = []
+    worst = 0.0
     for position, (base, candidate) in enumerate(zip(a.logprobs, record["logprobs"], strict=False)):
         worst = max(worst, largest_difference(base, candidate, top=1))
         if base[0][0] == candidate[0][0]:

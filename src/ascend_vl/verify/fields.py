@@ -1,9 +1,9 @@
 """Key fields: named values that a case declares and an answer states, compared by type.
 
-A case declares them as a list of names, a list of `{"name", "value"[, "type", "pattern"]}`, `{name: type}`,
-`{name: {"type": T, "pattern": REGEX}}`, or `{name: value}`; the value is what the picture shows. Types: number, date, boolean, text, json. Values are looked for in the
-answer's JSON (also inside a code fence), then by the pattern, then as `name: value` lines; a declared value is also
-found where the text states it.
+A case declares them as a list of names; a list of `{"name", "value"[, "type", "pattern"]}`; or an object of
+`{name: type}`, `{name: {"type": T, "pattern": REGEX}}` or `{name: value}`. The value is what the picture shows. Types:
+number, date, boolean, text, json. Values are looked for in the answer's JSON (also inside a code fence), then by the
+pattern, then as `name: value` lines; a declared value is also found where the text states it.
 """
 
 import json

@@ -21,15 +21,9 @@ class Quantity(NamedTuple):
         return f"{self.value} {self.unit}".strip()
 
 
-_MONTHS = {
-    name: index
-    for index, names in enumerate(
-        "January|Jan February|Feb March|Mar April|Apr May June|Jun July|Jul August|Aug September|Sept|Sep "
-        "October|Oct November|Nov December|Dec".split(),
-        1,
-    )
-    for name in names.split("|")
-}
+_MONTH_NAMES = """January|Jan February|Feb March|Mar April|Apr May June|Jun July|Jul August|Aug September|Sept|Sep
+    October|Oct November|Nov December|Dec"""
+_MONTHS = {name: i for i, names in enumerate(_MONTH_NAMES.split(), 1) for name in names.split("|")}
 _UNIT_SPELLINGS = {
     "%": "% percent per\\s+cent",
     "‰": "‰",
@@ -80,21 +74,21 @@ _UNIT_STARTS = {" ", "\t", "\n", "\u2009", "\xa0"} | {s.lstrip("(?:\\")[0] for s
 
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _ZH_SCALES = {"百": 10**2, "千": 10**3, "万": 10**4, "亿": 10**8}
-_SCALE = re.compile(r"\s+(thousand|million|billion|trillion)\b|\s?([百千]?万亿|[百千十]?[万亿]|[百千])(?![克米瓦分])", re.I)
+_SCALE = re.compile(
+    r"\s+(thousand|million|billion|trillion)\b|\s?([百千]?万亿|[百千十]?[万亿]|[百千])(?![克米瓦分])", re.I
+)
 
 _ZH_DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 _ZH = "零〇一二两三四五六七八九十百千万亿"
 # A single Chinese numeral is a number only before one of these ('三个' is 3, '三角形' is a triangle).
 _MEASURES = (
-    "个張张只条块元年月日号点分秒次位名件种本页台辆头匹颗棵朵座栋层间片根支枝杯瓶碗盒箱包袋组对双套行列排章节岁度米克斤吨升里天周人倍%"
+    "个張张只条块元年月日号点分秒次位名件种本页台辆头匹颗棵朵座栋层间片根支枝杯瓶碗盒箱包袋组对双套行列排章节"
+    "岁度米克斤吨升里天周人倍%"
 )
-_WORDS = {
-    w: i
-    for i, w in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen".split()
-    )
-} | {w: 10 * i for i, w in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)}
+_SMALL = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_WORDS = {w: i for i, w in enumerate(_SMALL.split())} | {w: 10 * i for i, w in enumerate(_TENS.split(), 2)}
 _WORD = "|".join(sorted([*_WORDS, "hundred", *_SCALES], key=len, reverse=True))
 _MONTH = "|".join(sorted([*_MONTHS, *(m.upper() for m in _MONTHS)], key=len, reverse=True))
 _Z = rf"[\d{_ZH}]"
@@ -104,10 +98,13 @@ _TOKEN = re.compile(
     rf"""
     (?=[-+$¥€£\d第{_ZH}]|(?<!\w)[zotfsenhmbZOTFSENHMBJADU])(?:
     (?P<iso>(?<![\d.])(?P<iy>\d{{4}})(?P<isep>[-/.])(?P<im>0?[1-9]|1[0-2])(?P=isep)(?P<id>[12]\d|3[01]|0?[1-9])(?!\d|\.\d))
-  | (?P<zhdate>(?:(?P<zy>\d{{4}}|[〇零一二三四五六七八九]{{4}})\s*年\s*)(?P<zm>{_Z}{{1,3}})\s*月(?:\s*(?P<zd>{_Z}{{1,3}})\s*[日号]?)?
+  | (?P<zhdate>(?:(?P<zy>\d{{4}}|[〇零一二三四五六七八九]{{4}})\s*年\s*)(?P<zm>{_Z}{{1,3}})\s*月
+      (?:\s*(?P<zd>{_Z}{{1,3}})\s*[日号]?)?
       |(?P<zm2>{_Z}{{1,3}})\s*月\s*(?P<zd2>{_Z}{{1,3}})\s*[日号])
-  | (?P<mdy>\b(?P<mm>{_MONTH})\b\.?\s+(?:(?P<md>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)(?:,?\s+(?P<my>\d{{4}})(?!\d))?|(?P<myo>\d{{4}})(?!\d)))
-  | (?P<dmy>(?<![\d.,])(?P<dd>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<dm>{_MONTH})\b\.?(?:,?\s+(?P<dy>\d{{4}})(?!\d))?)
+  | (?P<mdy>\b(?P<mm>{_MONTH})\b\.?\s+
+      (?:(?P<md>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)(?:,?\s+(?P<my>\d{{4}})(?!\d))?|(?P<myo>\d{{4}})(?!\d)))
+  | (?P<dmy>(?<![\d.,])(?P<dd>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<dm>{_MONTH})\b\.?
+      (?:,?\s+(?P<dy>\d{{4}})(?!\d))?)
   | (?P<slash>(?<![\d/])\d{{1,2}}/\d{{1,2}}/(?:\d{{4}}|\d{{2}})(?![\d/]))
   | (?P<time>(?<![\d:])(?P<th>\d{{1,2}}):(?P<tm>[0-5]\d)(?::(?P<ts>[0-5]\d))?(?!\d)(?:\s?(?P<ampm>[apAP]\.?[mM]\b\.?))?)
   | (?P<zhpercent>百分之(?P<zp>{_Z}+(?:\.\d+)?))

@@ -95,6 +95,8 @@ class Reference:
             missing={} if case.images else dict.fromkeys(("image_bytes", *_TOWER_STAGES), "the case has no picture"),
             timings={"seconds": round(time.monotonic() - started, 4)},
         )
+        if answer.logprobs is None:
+            answer.missing["logprobs"] = "the logits are NaN"
         return answer, pictures
 
 
@@ -105,8 +107,13 @@ def _load(auto: Any, model: Path, dtype: torch.dtype) -> Any:
         return auto.from_pretrained(model, torch_dtype=dtype, attn_implementation="sdpa")
 
 
-def best(logits: torch.Tensor, count: int = TOP_LOGPROBS) -> list[list[tuple[int, float]]]:
-    """The most likely tokens at each position of (positions, vocabulary): (token id, nats), best first."""
+def best(logits: torch.Tensor, count: int = TOP_LOGPROBS) -> list[list[tuple[int, float]]] | None:
+    """The most likely tokens at each position of (positions, vocabulary): (token id, nats), best first.
+
+    None when a logit is NaN: then there is no order.
+    """
+    if torch.isnan(logits).any():
+        return None
     values, indices = torch.log_softmax(logits, -1).topk(min(count, logits.shape[-1]))
     pairs = zip(indices.tolist(), values.tolist(), strict=True)
     return [[(token, round(nats, 7)) for token, nats in zip(*pair, strict=True)] for pair in pairs]
@@ -168,7 +175,9 @@ def golden(visual: Any, pictures: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _force(reference: Reference, case: Case, answer: Answer, given: dict[str, list[int]]) -> None:
     if token_ids := given.get(case.id):
         logits = reference.forced(reference.inputs(case), token_ids)
-        answer.stages["forced"] = {"token_ids": token_ids, "logprobs": best(logits, 5)}
+        listed = best(logits, 5)
+        if listed is not None:
+            answer.stages["forced"] = {"token_ids": token_ids, "logprobs": listed}
 
 
 def _save(path: Path, pictures: list[dict[str, Any]]) -> None:

@@ -37,7 +37,14 @@ VLLM_SAMPLING: dict[str, Any] = {
 TOP_LOGPROBS = 20
 VLLM_REPORTING: dict[str, Any] = {"return_token_ids": True, "return_tokens_as_token_ids": True}
 TIMEOUT = httpx.Timeout(600, connect=10)
-_MEDIA = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"BM": "image/bmp", b"II*\0": "image/tiff", b"MM\0*": "image/tiff"}
+_MEDIA = {
+    b"\x89PNG": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"BM": "image/bmp",
+    b"II*\0": "image/tiff",
+    b"MM\0*": "image/tiff",
+}
 
 
 class Server:
@@ -74,13 +81,24 @@ class Server:
             return None
         return value if isinstance(value, dict) else None
 
-    def ask(self, case: Case, fresh_images: bool = False) -> tuple[Answer, dict[str, Any]]:
+    def healthy(self) -> bool:
+        """Whether GET /health answers 200."""
+        try:
+            return self._client.get("/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def ask(self, case: Case, fresh_images: bool = False, fresh_prompt: bool = False) -> tuple[Answer, dict[str, Any]]:
         """The answer to a case, and the raw response.
 
-        `fresh_images` marks each picture as never seen, so that no cache of the server answers for the vision tower.
+        `fresh_images` marks each picture as never seen, so that no cache of the server answers for the vision tower;
+        `fresh_prompt` keeps the server's prefix cache from answering for the language model.
         Raises AscendVLError `server-unreachable` or `server-refused`.
         """
-        body = {"model": self.model, "messages": [{"role": "user", "content": content(case, fresh_images)}]}
+        message = {"role": "user", "content": content(case, fresh_images)}
+        body: dict[str, Any] = {"model": self.model, "messages": [message]}
+        if fresh_prompt:
+            body["cache_salt"] = uuid.uuid4().hex
         started = time.monotonic()
         response = self._post({**body, "max_tokens": case.max_tokens})
         answer = read_answer(case.id, response)

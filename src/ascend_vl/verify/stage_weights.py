@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ascend_vl.language import Text
 from ascend_vl.verify import remote
 from ascend_vl.verify.alarms import degenerate
 from ascend_vl.verify.capture import status_emulated
@@ -28,7 +29,7 @@ def run(session: Session) -> None:
     if picture:
         _answered(session, asked, picture, "image answered")
     else:
-        session.check("image answered", None, "not run: no case has a picture")
+        session.check("image answered", None, Text("not run: no case has a picture", "未运行：没有带图片的用例"))
     session.earn("repeated")
 
 
@@ -44,17 +45,29 @@ def _tensors(session: Session) -> None:
         "has_head": checkpoint.has_head,
     }
     checkpoint.require_servable()
-    count = f"{len(checkpoint.tensors)} tensors, {checkpoint.bytes} bytes in files; none missing, none unexpected"
+    count = Text(
+        f"{len(checkpoint.tensors)} tensors, {checkpoint.bytes} bytes in files; none missing, none unexpected",
+        f"共 {len(checkpoint.tensors)} 个张量，文件 {checkpoint.bytes} 字节；无缺失、无多余",
+    )
     session.check("every tensor accounted for", True, count)
 
 
 def _loaded(session: Session, server: Any) -> None:
     workers = (server.status or {}).get("workers", [])
     loaded = [worker.get("bytes") for worker in workers]
-    values: dict[str, Any] = {**server.stages, "worker_bytes": loaded, "model_class": [w.get("model_class") for w in workers]}
-    session.check("loads", True, f"bytes in each worker: {loaded}", **values)
+    values: dict[str, Any] = {
+        **server.stages,
+        "worker_bytes": loaded,
+        "model_class": [w.get("model_class") for w in workers],
+    }
+    session.check("loads", True, Text(f"bytes in each worker: {loaded}", f"各 worker 中的字节数：{loaded}"), **values)
     tokens = server.stages.get("kv_tokens")
-    session.check("room for the KV cache", None if tokens is None else tokens > 0, f"{tokens} tokens", kv_tokens=tokens)
+    session.check(
+        "room for the KV cache",
+        None if tokens is None else tokens > 0,
+        Text(f"{tokens} tokens", f"{tokens} 个词元"),
+        kv_tokens=tokens,
+    )
     traces = _traces(Path(server.log_path))
     session.check("no traceback in the server's log", not traces, "; ".join(traces[:3]))
 
@@ -74,4 +87,7 @@ def _answered(session: Session, server: remote.Server, case: Case, word: str) ->
     session.earn(word)
     second, _ = server.ask(case)
     equal = first.text == second.text
-    session.check(f"{word}, the same request again", None, "equal" if equal else f"not equal: {second.text[:200]!r}", equal=equal)
+    said_again = (
+        Text("equal", "相同") if equal else Text(f"not equal: {second.text[:200]!r}", f"不同：{second.text[:200]!r}")
+    )
+    session.check(f"{word}, the same request again", None, said_again, equal=equal)

@@ -22,11 +22,12 @@ SCHEMA = 1
 
 @dataclass
 class Check:
-    """One thing looked at: `status` is passed, failed, noted (no judgement) or not run."""
+    """One thing looked at: `status` is passed, failed or noted (no judgement); the detail stands in both languages."""
 
     name: str
     status: str
     detail: str = ""
+    detail_zh: str = ""
     values: dict[str, Any] = field(default_factory=dict)
 
 
@@ -65,10 +66,11 @@ class Session:
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
 
-    def check(self, name: str, good: bool | None, detail: str = "", **values: Any) -> None:
+    def check(self, name: str, good: bool | None, detail: str | Text = "", **values: Any) -> None:
         """Record a check (None: only noted). Raises StageFailed when it is not good."""
         status = "noted" if good is None else "passed" if good else "failed"
-        self.checks.append(Check(name, status, detail, values))
+        both = detail if isinstance(detail, Text) else Text(detail, detail)
+        self.checks.append(Check(name, status, both.en, both.zh, values))
         if status == "failed":
             raise StageFailed(name)
 
@@ -84,6 +86,10 @@ class Session:
             self.progress(str(Text("starting the engine with the real weights", "正在用真实权重启动引擎")))
             self._engine = self._stack.enter_context(targets.engine(self.model, self.dtype))
         return self._engine
+
+    def use(self, server: Any) -> None:
+        """Have the stages use this running server instead of starting one; whoever started it stops it."""
+        self._engine = server
 
     def close(self) -> None:
         """Stop the engine."""
@@ -213,7 +219,8 @@ def _judged(result: StageResult) -> Iterator[None]:
         if error.code in NO_VERDICT:
             raise
         result.status = "failed"
-        result.checks.append(Check(error.code, "failed", f"{error.what} {error.why} {error.do}"))
+        english, chinese = ([part[i] for part in (error.what, error.why, error.do)] for i in (0, 1))
+        result.checks.append(Check(error.code, "failed", " ".join(english), "".join(chinese)))
     else:
         result.status = "passed"
 

@@ -43,7 +43,8 @@ def sketch(flat: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     mixed = (index * np.uint64(0x9E3779B97F4A7C15)) ^ (index >> np.uint64(7))
     bucket = ((mixed * np.uint64(0xD1B54A32D192ED03)) >> np.uint64(56)).astype(np.int64)
     sign = 1.0 - 2.0 * ((mixed * np.uint64(0x94D049BB133111EB)) >> np.uint64(63)).astype(np.float64)
-    return np.bincount(bucket, weights=flat * sign, minlength=BUCKETS)
+    sums: npt.NDArray[np.float64] = np.bincount(bucket, weights=flat * sign, minlength=BUCKETS).astype(np.float64)
+    return sums
 
 
 def relative_difference(base: dict[str, Any], candidate: dict[str, Any]) -> float:

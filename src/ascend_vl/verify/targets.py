@@ -30,7 +30,9 @@ def parse(text: str) -> Target:
     """Raises AscendVLError `target-unknown` for a directory that is not there."""
     if text.startswith(("http://", "https://")):
         return Target("server", text)
-    kind, place = ("transformers", text.removeprefix("transformers:")) if text.startswith("transformers:") else ("engine", text)
+    kind, place = (
+        ("transformers", text.removeprefix("transformers:")) if text.startswith("transformers:") else ("engine", text)
+    )
     if not Path(place).is_dir():
         raise AscendVLError(
             "target-unknown",
@@ -56,16 +58,17 @@ def check_dtype(dtype: str | None) -> None:
 
 
 @contextlib.contextmanager
-def engine(model: Path, dtype: str | None, dummy: bool = False, **wishes: Any) -> Iterator[Any]:
+def engine(model: Path, dtype: str | None, dummy: bool = False, on_stage: Any = None, **wishes: Any) -> Iterator[Any]:
     """Our server for a checkpoint, started to be looked into, and stopped; yields serve's RunningServer."""
     from ascend_vl.plan import Wishes
     from ascend_vl.serve.process import running
 
-    wanted = dataclasses.replace(Wishes(), **({"dtype": dtype} if dtype else {}), **wishes)
+    chosen: dict[str, Any] = {**({"dtype": dtype} if dtype else {}), **wishes}
+    wanted = dataclasses.replace(Wishes(), **chosen)
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = "1"
     try:
-        with running(model, wanted, dummy=dummy) as server:
+        with running(model, wanted, dummy=dummy, on_stage=on_stage) as server:
             yield server
     finally:
         if before is None:

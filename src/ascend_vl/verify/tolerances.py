@@ -14,6 +14,15 @@ NEAR_TIE = {"float64": 1e-6, "float32": 1e-3, "float16": 5e-2, "bfloat16": 2.5e-
 LOGPROB = {"float64": 1e-6, "float32": 1e-3, "float16": 5e-2, "bfloat16": 2.5e-1}
 
 
+def floor(dtype: str) -> float:
+    """What a place inside the model may stray beyond twice the reference's own error, relative in L2.
+
+    Four units in the last place: each side rounds its result, and distances by summaries are estimates. In float32 a
+    tenth of the table's figure: the pixel values of the two sides differ by units already, and that grows on the way.
+    """
+    return max(4 * UNIT[dtype], FEATURES[dtype] / 10)
+
+
 def coarser(*dtypes: str | None) -> str:
     """The dtype with the largest rounding among those given; float32 when none is known."""
     known = [dtype for dtype in dtypes if dtype in UNIT]

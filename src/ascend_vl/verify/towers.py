@@ -30,7 +30,7 @@ class TowerWatch:
         self._undo = []
 
     def take(self) -> list[dict[str, Any]]:
-        """The calls since the last `take`: {"grid", "pixel_values", "features", "deepstack"}; CPU tensors, model dtype."""
+        """The calls since the last `take`: {"grid", "pixel_values", "features", "deepstack"}, CPU, model dtype."""
         calls, self.calls = self.calls, []
         return calls
 
@@ -103,6 +103,15 @@ def by_image(call: dict[str, Any], merge: int) -> list[dict[str, Any]]:
     ]
 
 
+def distinct(pictures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The pictures whose pixel values no earlier one has."""
+    kept: list[dict[str, Any]] = []
+    for picture in pictures:
+        if not any(torch.equal(picture["pixel_values"], other["pixel_values"]) for other in kept):
+            kept.append(picture)
+    return kept
+
+
 def stages(pictures: list[dict[str, Any]]) -> dict[str, Any]:
     """The recorded stages `grid`, `pixel_values` and `tower` of pictures in request order."""
     return {
@@ -132,12 +141,16 @@ def together_against_alone(visual: Any, pictures: list[dict[str, Any]]) -> dict[
     `pictures` come from `by_image`. The same pass alone, done twice, is the self-agreement. Differences are largest
     absolute values, and relative L2 against the pass alone.
     """
+    if not pictures:
+        return {"pictures": 0}
     alone = [_run(visual, [picture])[0] for picture in pictures]
     again = [_run(visual, [picture])[0] for picture in pictures]
     together = _run(visual, pictures)
     backwards = _run(visual, pictures[::-1])[::-1]
     return {
         "pictures": len(pictures),
+        "device": next(visual.parameters()).device.type,
+        "dtype": str(next(visual.parameters()).dtype).removeprefix("torch."),
         "grids": [picture["grid"] for picture in pictures],
         "self_agreement": _difference(alone, again),
         "together": _difference(alone, together),

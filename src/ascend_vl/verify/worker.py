@@ -8,7 +8,16 @@ import json
 from typing import Any
 
 # The methods that the route may call.
-METHODS = ("ascend_vl_capture_start", "ascend_vl_capture_take", "ascend_vl_capture_stop", "ascend_vl_capture_together")
+METHODS = (
+    "ascend_vl_capture_start",
+    "ascend_vl_capture_take",
+    "ascend_vl_capture_stop",
+    "ascend_vl_capture_together",
+    "ascend_vl_point_start",
+    "ascend_vl_point_take",
+    "ascend_vl_block_start",
+    "ascend_vl_block_judge",
+)
 
 
 class CaptureWorker:
@@ -42,7 +51,7 @@ class CaptureWorker:
         worker: Any = self
         watch = worker._ascend_vl_watch
         pictures = [picture for call in watch.take() for picture in towers.by_image(call, watch.merge)]
-        worker._ascend_vl_pictures = [*getattr(worker, "_ascend_vl_pictures", []), *pictures][-8:]
+        worker._ascend_vl_pictures = towers.distinct([*getattr(worker, "_ascend_vl_pictures", []), *pictures])[-8:]
         if worker.rank != 0:
             return None
         if directory and pictures:
@@ -62,6 +71,44 @@ class CaptureWorker:
         pictures = getattr(worker, "_ascend_vl_pictures", [])[-int(count) :]
         result = towers.together_against_alone(_model(worker).visual, pictures)
         return json.dumps(result) if worker.rank == 0 else None
+
+    def ascend_vl_point_start(self, point: str) -> None:
+        """Begin to watch one place of the model; see `points`."""
+        from ascend_vl.verify.points import PointWatch
+
+        worker: Any = self
+        worker._ascend_vl_point = PointWatch(_model(worker), point)
+
+    def ascend_vl_point_take(self, path: str) -> str | None:
+        """Write the tensor seen there to `path` (NPY, float64) and end the watch; rank 0 writes."""
+        import numpy as np
+
+        worker: Any = self
+        tensor = worker._ascend_vl_point.take()
+        if worker.rank != 0:
+            return None
+        np.save(path, tensor.numpy())
+        return json.dumps({"shape": list(tensor.shape)})
+
+    def ascend_vl_block_start(self, point: str) -> None:
+        """Begin to record every operator inside one block."""
+        from ascend_vl.verify.replay import BlockWatch
+
+        worker: Any = self
+        worker._ascend_vl_block = BlockWatch(_model(worker), point)
+
+    def ascend_vl_block_judge(self, base: str, own: str, borders: str, out: str) -> str | None:
+        """`replay.judged` on what the block did; rank 0 only."""
+        from pathlib import Path
+
+        from ascend_vl.verify.replay import judged
+
+        worker: Any = self
+        watch = worker._ascend_vl_block
+        watch.stop()
+        if worker.rank != 0:
+            return None
+        return json.dumps(judged(watch, Path(base), Path(own), json.loads(borders), Path(out)))
 
 
 def _model(worker: Any) -> Any:

@@ -1,6 +1,8 @@
 // The device queue: a clock of queued and completed operators, effects that wait for it, failures, graph capture.
 #include "npu.h"
 
+#include <c10/core/InferenceMode.h>
+
 #include <array>
 #include <atomic>
 #include <deque>
@@ -56,6 +58,8 @@ void complete(uint64_t until) {
     }
     if (until > clock_state.completed) clock_state.completed = until;
   }
+  // The waiting thread may be outside inference mode, the buffers made inside it.
+  c10::InferenceMode inference(true);
   for (auto& effect : effects) effect();
 }
 
@@ -160,6 +164,7 @@ void keep(const c10::Storage& storage) {
 }
 
 void replay(const Recording& graph) {
+  c10::InferenceMode inference(true);
   for (const auto& step : graph.steps) {
     enqueue();
     step();

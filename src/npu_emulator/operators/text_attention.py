@@ -53,6 +53,7 @@ def _check_prefill(
 
 @operator(
     "_npu_flash_attention",
+    either=("seq_len",),
     source="vllm-ascend 0.18.0 _310p/attention: fp16 additive NZ mask, the last length enlarged when rows are padded",
 )
 def npu_flash_attention(
@@ -84,6 +85,7 @@ def npu_flash_attention(
 
 @operator(
     "_npu_flash_attention_v3",
+    either=("seq_len",),
     since="2.10.0.post4",
     source="torch_npu 2.10.0.post4 schema (absent in 2.9.0); vllm-ascend 0.23.0.post1: mask_type 3 with a "
     "2048x2048 compressed mask",
@@ -154,6 +156,7 @@ def _check_paged(query: torch.Tensor, key_cache: torch.Tensor, value_cache: torc
 
 @operator(
     "_npu_paged_attention",
+    either=("context_lens",),
     source="torch_npu schema; vllm-ascend 0.18.0: one query a sequence; block size * head size <= 16384 on 310P",
 )
 def npu_paged_attention(
@@ -202,6 +205,7 @@ def npu_paged_attention_get_workspace(
 
 @operator(
     "_npu_paged_attention_splitfuse",
+    either=("context_lens",),
     host=("seq_len",),
     source="torch_npu schema; vllm-ascend 0.23.0.post1 _310p/attention/metadata_builder.py: query lengths on the host",
 )
@@ -242,6 +246,7 @@ def npu_paged_attention_splitfuse(
 
 @operator(
     "_npu_paged_attention_splitfuse_v2",
+    either=("context_lens",),
     host=("seq_len",),
     since="2.10.0.post4",
     source="torch_npu 2.10.0.post4 schema (absent in 2.9.0); vllm-ascend 0.23.0.post1: mask_type 5, ND mask "
@@ -279,6 +284,7 @@ def npu_paged_attention_splitfuse_v2(
 
 @operator(
     "_npu_flash_attention_qlens",
+    either=("seq_len", "context_lens"),
     source="torch_npu 2.7.1 schema; vllm-ascend 0.11.0 attention/attention_v1.py: prefill that hits the prefix cache",
 )
 def npu_flash_attention_qlens(

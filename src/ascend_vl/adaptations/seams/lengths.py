@@ -57,20 +57,24 @@ class LengthsOfForward:
     """Takes the lengths of a forward from what the tower hands to each of its layers, with one copy to the host.
 
     All layers of a forward are handed the same tensor object; it is held, so that no other can take its place unseen.
+    `forget` belongs at the beginning of each forward, because a tensor may be filled anew in place.
     """
 
     def __init__(self) -> None:
         self._source: torch.Tensor | None = None
-        self._version = -1
         self._lengths: Lengths | None = None
+
+    def forget(self, *_: object) -> None:
+        """Take the lengths anew at the next layer; usable as a module's forward pre-hook."""
+        self._source = self._lengths = None
 
     def get(self, source: "torch.Tensor", rows: int, as_offsets: bool) -> Lengths:
         """Lengths from `source`, true offsets or lengths (whose empty entries are left out).
 
         Raises ValueError when they do not fit `rows`.
         """
-        if self._lengths is None or source is not self._source or source._version != self._version:
+        if self._lengths is None or source is not self._source:
             values = [int(value) for value in source.tolist()]
             known = Lengths.of_offsets(values, rows) if as_offsets else Lengths.of([v for v in values if v], rows)
-            self._source, self._version, self._lengths = source, source._version, known
+            self._source, self._lengths = source, known
         return self._lengths

@@ -81,6 +81,7 @@ def install(model: Any) -> tuple[AttentionSettings, list[Replaced]]:
     lengths = LengthsOfForward()
     make = _replace_forward if getattr(attentions[0], "attn", None) is None else _replace_inner
     replaced = [make(f"visual.blocks.{i}.attn", a, settings, lengths) for i, a in enumerate(attentions)]
+    model.visual.register_forward_pre_hook(lengths.forget)
     setattr(model.visual, SETTINGS, settings)
     return settings, replaced
 

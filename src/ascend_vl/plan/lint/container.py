@@ -18,7 +18,7 @@ _VALUED = {
     "--pull", "--platform",
 }  # fmt: skip
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
-_FRAMEWORK = re.compile(r"(?:^|/)(vllm|vllm_ascend|vllm-ascend)/\S*\.py\b")
+FRAMEWORK_FILE = re.compile(r"(?:^|/)(vllm|vllm_ascend|vllm-ascend)/\S*\.py\b")
 
 
 @dataclass
@@ -220,5 +220,5 @@ def _shared_memory(container: Container, subject: Subject, tensor_parallel: int 
 
 
 def _replaced(container: Container) -> list[Finding]:
-    replaced = [path for path in container.mounts if _FRAMEWORK.search(path)]
+    replaced = [path for path in container.mounts if FRAMEWORK_FILE.search(path)]
     return [findings.named("lint-framework-patched", container.line, path) for path in replaced]

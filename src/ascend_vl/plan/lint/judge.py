@@ -13,7 +13,7 @@ from ascend_vl.plan.lint.shell import Script, Word, read_script
 from ascend_vl.rules import table
 from ascend_vl.rules.conditions import Subject
 
-_FRAMEWORK_FILE = re.compile(r"(?<![A-Za-z0-9_/])(?:vllm|vllm_ascend|vllm-ascend)/[A-Za-z0-9_./-]+\.py(?![A-Za-z0-9_])")
+_NAMED_FILE = re.compile(r"(?<![A-Za-z0-9_/])(?:vllm|vllm_ascend|vllm-ascend)/[A-Za-z0-9_./-]+\.py(?![A-Za-z0-9_])")
 # Chinese letters count as \w, so word borders are spelled out.
 _CONFIG_EDIT = re.compile(
     r"config\.json.*(?<![A-Za-z-])dtype(?![A-Za-z])|(?<![A-Za-z-])dtype(?![A-Za-z]).*config\.json"
@@ -106,11 +106,11 @@ def _edits(script: Script) -> list[Finding]:
         line = " ".join(words)
         patches = words[:2] == ["git", "apply"] or words[0] == "patch"
         copies = words[0] in ("cp", "mv") or words[:2] == ["docker", "cp"] or words[:2] == ["sed", "-i"]
-        if (patches and about_vllm) or (copies and _FRAMEWORK_FILE.search(line)):
+        if (patches and about_vllm) or (copies and any(map(container.FRAMEWORK_FILE.search, words))):
             found.append(findings.named("lint-framework-patched", command.line, line))
         if words[0] == "sed" and "config.json" in line:
             found.append(findings.named("lint-checkpoint-edited", command.line, line))
-    named = [(number, match.group(0)) for number, line in script.prose if (match := _FRAMEWORK_FILE.search(line))]
+    named = [(number, match.group(0)) for number, line in script.prose if (match := _NAMED_FILE.search(line))]
     if named:
         found.append(findings.named("lint-framework-named", named[0][0], ", ".join(name for _, name in named)))
     edited = next(((number, line) for number, line in script.prose if _CONFIG_EDIT.search(line)), None)

@@ -1,11 +1,13 @@
 """The repaired command: the same text's parts with every repairable finding applied."""
 
+import re
 import shlex
 from dataclasses import replace
 
+from ascend_vl.plan.lint.compose import serve_words
 from ascend_vl.plan.lint.container import Container, count_devices, covers, image_release
 from ascend_vl.plan.lint.findings import Finding
-from ascend_vl.plan.lint.serve_command import Serve, Use
+from ascend_vl.plan.lint.serve_command import Serve, Use, as_serve
 from ascend_vl.plan.lint.shell import Word
 from ascend_vl.rules import table
 from ascend_vl.rules.conditions import Subject
@@ -46,18 +48,29 @@ def repaired(
     if not rules & (mendable | CONTAINER | TEXTUAL):
         return ""
     lines = []
+    printed: list[Serve] = []
     for one in containers:
         if one.source is not None:
-            lines.append(_container(one, subject, rules, serves))
-    kept = {
-        name: word.text for name, word in exported.items() if not any(name in one.environment for one in containers)
-    }
-    lines += _environment(kept, rules)
-    lines += [_serve(serve, rules) for serve in serves]
+            inner = next((serve for serve in serves if _is_inside(serve, one)), None)
+            lines.append(_container(one, subject, rules, serves, inner))
+            printed += [inner] if inner else []
+    inside = {name for one in containers for name in one.environment}
+    kept = {name: word.text for name, word in exported.items() if name not in inside}
+    rest = [serve for serve in serves if serve not in printed]
+    if rest or kept:
+        lines += [f"export {name}={quote(value)}" for name, value in _environment(kept, rules).items()]
+    lines += [_serve(serve, rules) for serve in rest]
     return "\n".join(lines)
 
 
-def _environment(variables: dict[str, str], rules: set[str]) -> list[str]:
+def _is_inside(serve: Serve, one: Container) -> bool:
+    command = serve_words(one.command)
+    found = as_serve(command) if command else None
+    return found is not None and found.uses == serve.uses
+
+
+def _environment(variables: dict[str, str], rules: set[str]) -> dict[str, str]:
+    """The variables after every finding about them was answered."""
     wanted = dict(variables)
     for row in table().environment:
         for condition in row.findings:
@@ -67,20 +80,31 @@ def _environment(variables: dict[str, str], rules: set[str]) -> list[str]:
                 wanted.pop(row.name, None)
             else:
                 wanted[row.name] = condition.replace_with
-    return [f"export {name}={quote(value)}" for name, value in wanted.items()]
+    return wanted
 
 
 def _serve(serve: Serve, rules: set[str]) -> str:
+    """The repaired serve command, one flag a line."""
+    prefix = [f"{name}={quote(value)}" for name, value in _environment(_own(serve), rules).items()]
+    head, *flags = _parts(serve, rules)
+    return " \\\n  ".join([" ".join([*prefix, *map(quote, head)]), *(" ".join(map(quote, flag)) for flag in flags)])
+
+
+def _own(serve: Serve) -> dict[str, str]:
+    return {name: value for name, value, _ in serve.environment}
+
+
+def _parts(serve: Serve, rules: set[str]) -> list[list[str]]:
+    """The words of the repaired command: program and model first, then each flag with its values."""
     uses = list({use.name: use for use in serve.uses}.values())
     for row in table().flags:
         for condition in row.findings:
             if condition.id in rules and condition.replace_with is not None:
                 uses = _apply(uses, row.name, condition, serve.line)
-    head = [*serve.start, *([quote(serve.model)] if serve.model and not serve.last("--model") else [])]
-    prefix = [f"{name}={quote(value)}" for name, value, _ in serve.environment]
-    parts = [" ".join([*prefix, *head])]
-    parts += [" ".join([_spelling(use), *map(quote, use.values)]) for use in uses]
-    return " \\\n  ".join(parts)
+    if any(use.name == "--enforce-eager" for use in uses) and not serve.last("--enforce-eager"):
+        uses = [use for use in uses if use.name != "--compilation-config"]
+    head = [*serve.start, *([serve.model] if serve.model and not serve.last("--model") else [])]
+    return [head, *([_spelling(use), *use.values] for use in uses)]
 
 
 def _apply(uses: list[Use], name: str, condition: Condition, line: int) -> list[Use]:
@@ -101,11 +125,14 @@ def _spelling(use: Use) -> str:
 
 
 def quote(text: str) -> str:
-    """Quoted for a shell; a variable such as $1 stays one."""
-    return f'"{text}"' if text.startswith("$") and text[1:].isalnum() else shlex.quote(text)
+    """Quoted for a shell; variables such as $1 or ${NAME} stay variables."""
+    if re.search(r"\$[\w{]", text):
+        return '"' + re.sub(r'([\\"`])', r"\\\1", text) + '"'
+    return shlex.quote(text)
 
 
-def _container(one: Container, subject: Subject, rules: set[str], serves: list[Serve]) -> str:
+def _container(one: Container, subject: Subject, rules: set[str], serves: list[Serve], inner: Serve | None) -> str:
+    """The repaired docker line, with the repaired command inside it."""
     assert one.source is not None
     words = [word.text for word in one.source.words]
     position = len(words) - len(one.command) - 1
@@ -127,8 +154,35 @@ def _container(one: Container, subject: Subject, rules: set[str], serves: list[S
     if one.ascend_runtime and (visible := one.environment.get("ASCEND_VISIBLE_DEVICES")):
         added = [] if count_devices(visible.text) else added
     image = _image(one.image, subject, rules)
+    if inner is not None:
+        command = _inside(command, [word for part in _parts(inner, rules) for word in part])
+        options, variables = _variables(options, one, rules)
+        added += [["-e", f"{name}={value}"] for name, value in variables.items()]
     parts = [" ".join(words[:2]), *_pairs(options), *(" ".join(map(quote, pair)) for pair in added)]
     return " \\\n  ".join([*parts, " ".join(map(quote, [image, *command]))])
+
+
+def _inside(command: list[str], serve: list[str]) -> list[str]:
+    """The container's command with its serve part replaced, also inside `bash -c`."""
+    for index, word in enumerate(command):
+        if word == "vllm" and command[index + 1 : index + 2] == ["serve"]:
+            return [*command[:index], *serve]
+        if "vllm serve" in word and " " in word:
+            start = word.index("vllm serve")
+            return [*command[:index], word[:start] + " ".join(map(quote, serve)), *command[index + 1 :]]
+    return command
+
+
+def _variables(options: list[str], one: Container, rules: set[str]) -> tuple[list[str], dict[str, str]]:
+    """(options without -e, the repaired variables)."""
+    kept: list[str] = []
+    words = iter(options)
+    for word in words:
+        if word in ("-e", "--env"):
+            next(words, "")
+        elif not word.startswith(("--env=", "-e=")):
+            kept.append(word)
+    return kept, _environment({name: word.text for name, word in one.environment.items()}, rules)
 
 
 def _missing_devices(one: Container, subject: Subject) -> list:  # type: ignore[type-arg]

@@ -1,7 +1,6 @@
 """Stands in for torch_npu: device `npu`, module `torch.npu`, and exactly the operators the emulated version has."""
 
 import sys
-from typing import Any
 
 import torch
 
@@ -10,7 +9,11 @@ from npu_emulator import calls, install, machine
 install.stand_ins()
 install.device()
 
-from torch_npu import _C, _inductor, npu, profiler, utils  # noqa: E402
+from torch_npu import _C as _C  # noqa: E402
+from torch_npu import _inductor as _inductor  # noqa: E402
+from torch_npu import dynamo, npu  # noqa: E402
+from torch_npu import profiler as profiler  # noqa: E402
+from torch_npu import utils as utils  # noqa: E402
 from torch_npu.libraries import define_operators  # noqa: E402
 from torch_npu.process_group import register_hccl  # noqa: E402
 
@@ -27,10 +30,9 @@ def _install() -> None:
         torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=None)
     sys.modules["torch.npu"] = npu
     torch.version.cann = machine.current().cann  # type: ignore[attr-defined]
+    install.after_import("torch._dynamo.device_interface", dynamo.register)
     register_hccl()
     define_operators(globals(), calls.available())
-
-
 
 
 _install()

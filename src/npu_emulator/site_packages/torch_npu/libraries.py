@@ -1,5 +1,10 @@
-"""Where operators can be called: `torch_npu.NAME`, `torch.ops.npu.NAME`, or an operator of another library."""
+"""Where operators can be called: `torch_npu.NAME`, `torch.ops.npu.NAME`, or an operator of another library.
 
+Operators without side effects and with plain arguments are real operators of library `npu`, so that torch.compile can
+trace them; the others are functions.
+"""
+
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +14,10 @@ from npu_emulator.calls import bind
 from npu_emulator.contract import Operator
 
 _kept: list[torch.library.Library] = []
+# Parameters that are written to, and operators that write to their first ones.
+WRITTEN = frozenset({"out", "key_cache", "value_cache", "C", "var", "cache", "k_cache", "v_cache", "ckv_cache"})
+IN_PLACE = frozenset({"npu_apply_rotary_pos_emb", "_npu_rotary_embedding", "npu_format_cast", "npu_interleave_rope"})
+PLAIN = (torch.Tensor, int, float, bool, str, type(None))
 
 
 class Overloads:
@@ -26,17 +35,37 @@ class Overloads:
 def define_operators(module: dict[str, Any], operators: dict[str, Operator]) -> None:
     """Put `operators` where their callers look for them; `module` is torch_npu's namespace."""
     for name, operator in operators.items():
-        if operator.namespace == "torch_npu":
-            base, _, overload = name.partition(".")
-            if overload:
-                setattr(module[base], overload, bind(operator))
-            else:
-                module[name] = Overloads(name, bind(operator))
-                setattr(torch.ops.npu, name, module[name])
-        elif operator.namespace == "aten":
+        base, _, overload = name.partition(".")
+        if operator.namespace == "aten":
             _implement_aten(operator)
+        elif operator.namespace != "torch_npu":
+            define(operator.namespace, operator)
+        elif overload:
+            setattr(module[base], overload, bind(operator))
+        elif traceable(operator, operators):
+            module[name] = define("npu", operator)
         else:
-            _define(operator)
+            module[name] = Overloads(name, bind(operator))
+            setattr(torch.ops.npu, name, module[name])
+
+
+def traceable(operator: Operator, operators: dict[str, Operator]) -> bool:
+    """Whether `operator` has only plain arguments, returns new tensors, writes to none, and has no further
+    overloads.
+    """
+    parameters = inspect.signature(operator.body).parameters
+    if operator.name.endswith("_") or operator.name in IN_PLACE or WRITTEN & parameters.keys() or operator.host:
+        return False
+    if any(other.startswith(operator.name + ".") for other in operators):
+        return False
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if kinds & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}:
+        return False
+    hints = inspect.get_annotations(operator.body, eval_str=True)
+    returned = hints.pop("return", None)
+    arguments = [kind for hint in hints.values() for kind in getattr(hint, "__args__", (hint,))]
+    returns = getattr(returned, "__args__", (returned,))
+    return all(kind in PLAIN for kind in arguments) and all(kind is torch.Tensor for kind in returns)
 
 
 def _implement_aten(operator: Operator) -> None:
@@ -45,10 +74,11 @@ def _implement_aten(operator: Operator) -> None:
     _kept.append(library)
 
 
-def _define(operator: Operator) -> None:
-    library = torch.library.Library(operator.namespace, "FRAGMENT")
-    schema = torch.library.infer_schema(operator.body, mutates_args=())
-    library.define(operator.name + schema)
+def define(namespace: str, operator: Operator) -> Any:
+    """Make `operator` a traceable operator of library `namespace`; what to call."""
+    library = torch.library.Library(namespace, "FRAGMENT")
+    library.define(operator.name + torch.library.infer_schema(operator.body, mutates_args=()))
     library.impl(operator.name, bind(operator), "PrivateUse1")
     library.impl(operator.name, operator.body, "Meta")
     _kept.append(library)
+    return getattr(getattr(torch.ops, namespace), operator.name)

@@ -1,11 +1,22 @@
-"""Stands in for torchair, the graph compiler, which is not emulated; modules exist because vllm-ascend reloads them."""
+"""Stands in for torchair, the graph compiler: graphs run as they are traced; modules exist because vllm-ascend
+reloads them.
+"""
 
+from collections.abc import Callable
 from typing import Any
 
-from npu_emulator.contract import NpuError
 from torchair import core, fx_summary, npu_fx_compiler, ops, scope
 
-__all__ = ["CompilerConfig", "core", "fx_summary", "get_npu_backend", "npu_fx_compiler", "ops", "patch_for_hcom", "scope"]
+__all__ = [
+    "CompilerConfig",
+    "core",
+    "fx_summary",
+    "get_npu_backend",
+    "npu_fx_compiler",
+    "ops",
+    "patch_for_hcom",
+    "scope",
+]
 
 
 class CompilerConfig:
@@ -19,9 +30,13 @@ class CompilerConfig:
         return value
 
 
-def get_npu_backend(*args: Any, **kwargs: Any) -> Any:
-    """Raises NpuError: there is no compiler."""
-    raise NpuError("npu_emulator: torchair's compiler is not emulated; run eagerly or with PIECEWISE graphs", 0)
+def get_npu_backend(*, compiler_config: Any = None, **options: Any) -> Callable[..., Any]:
+    """A backend that runs the traced graph as it is, operator by operator, as aclgraph mode does before capture."""
+
+    def backend(graph: Any, example_inputs: Any = None) -> Any:
+        return graph
+
+    return backend
 
 
 def patch_for_hcom() -> None:

@@ -254,8 +254,6 @@ def stop_device(device: Any) -> None:
     """Without effect."""
 
 
-
-
 def _subscribe_report(*args: Any) -> None:
     return None
 

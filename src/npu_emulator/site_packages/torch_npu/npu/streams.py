@@ -1,4 +1,6 @@
-"""Streams and events. The queue is one per process and runs in order; waiting for any of it is waiting for what was queued."""
+"""Streams and events. The queue is one per process and runs in order; waiting for any of it is waiting for what was
+queued.
+"""
 
 import contextlib
 from typing import Any
@@ -34,7 +36,9 @@ class Stream(torch.Stream):
 class Event(torch.Event):
     """A place in the queue."""
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> "Event":
+    def __new__(
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any
+    ) -> "Event":
         return super().__new__(cls, device="npu", enable_timing=enable_timing, blocking=blocking)
 
     def record(self, stream: Any = None) -> None:

@@ -1,0 +1,118 @@
+"""What adaptations cost, as ratios with both sides in one run on this CPU.
+
+usage: python -m benchmarks.cost [--json] [--rounds N]
+
+A ratio is of the fastest of interleaved rounds, so that other work on the machine falls on both sides. It says how the
+same arithmetic compares on a CPU, nothing about an NPU. Exit 1 when a ratio is above its bound.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+from torch.nn import functional
+
+from ascend_vl.adaptations.seams.attention_operators import padded, plain
+from ascend_vl.adaptations.seams.lengths import Lengths
+from ascend_vl.probes.references import peaked_heads
+
+# One 1280x720 picture on one rank of Qwen3-VL-8B's tower: 3520 patches, 16 heads 72 wide.
+LARGE, HEADS, SIZE = 3520, 16, 72
+SCALE = SIZE**-0.5
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """`value` = time of the first side over time of the second; `bound` None means reported only."""
+
+    name: str
+    value: float
+    bound: float | None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the bound holds."""
+        return self.bound is None or self.value <= self.bound
+
+
+def ratio(first: Callable[[], object], second: Callable[[], object], rounds: int) -> float:
+    """Fastest time of `first` over fastest time of `second`, interleaved."""
+    fastest = [float("inf"), float("inf")]
+    for _ in range(rounds):
+        for index, side in enumerate((first, second)):
+            begin = time.perf_counter()
+            side()
+            fastest[index] = min(fastest[index], time.perf_counter() - begin)
+    return fastest[0] / fastest[1]
+
+
+def padding(rounds: int) -> list[Ratio]:
+    """Heads padded from 72 to 80, and to upstream's 128, against unpadded heads."""
+    q, k, v = peaked_heads(LARGE, HEADS, SIZE, torch.float32)
+    lengths = Lengths.of((LARGE,), LARGE)
+
+    def attend(width: int) -> Callable[[], object]:
+        return lambda: padded("plain", q, k, v, lengths, SCALE, width)
+
+    return [
+        Ratio("attention padded to 80 / unpadded 72", ratio(attend(80), attend(72), rounds), 1.25),
+        Ratio("attention padded to 128 / unpadded 72", ratio(attend(128), attend(72), rounds), None),
+    ]
+
+
+def one_by_one(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, pictures: tuple[int, ...]) -> list[torch.Tensor]:
+    """The published port's way: one call for each picture."""
+    results = []
+    for parts in zip(q.split(pictures), k.split(pictures), v.split(pictures), strict=True):
+        heads_first = (t.transpose(0, 1)[None] for t in parts)
+        results.append(functional.scaled_dot_product_attention(*heads_first, scale=SCALE)[0].transpose(0, 1))
+    return results
+
+
+def grouping(rounds: int) -> list[Ratio]:
+    """Equal pictures in one call against one call each: eight large ones, thirty-two thumbnails."""
+    ratios = []
+    for name, pictures, bound in (
+        ("8 equal pictures together / 8 alone", (880,) * 8, 1.05),
+        ("32 thumbnails together / a loop", (64,) * 32, 0.3),
+    ):
+        q, k, v = peaked_heads(sum(pictures), HEADS, SIZE, torch.float32)
+        lengths = Lengths.of(pictures, sum(pictures))
+        together, alone = plain(q, k, v, lengths, SCALE), torch.cat(one_by_one(q, k, v, pictures))
+        if not torch.allclose(together, alone, atol=1e-5):
+            raise AssertionError(f"{name}: the two sides differ")
+        value = ratio(
+            lambda q=q, k=k, v=v, n=lengths: plain(q, k, v, n, SCALE),
+            lambda q=q, k=k, v=v, p=pictures: one_by_one(q, k, v, p),
+            rounds,
+        )
+        ratios.append(Ratio(name, value, bound))
+    return ratios
+
+
+def main() -> int:
+    """1 when a bound is broken."""
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument("--json", action="store_true")
+    made.add_argument("--rounds", type=int, default=7)
+    options = made.parse_args()
+    # A call costs more than its arithmetic, as on an NPU, only where it starts threads.
+    torch.set_num_threads(THREADS)
+    with torch.inference_mode():
+        ratios = padding(options.rounds) + grouping(options.rounds)
+    if options.json:
+        print(json.dumps([asdict(r) | {"kept": r.kept} for r in ratios], indent=1))
+    else:
+        for r in ratios:
+            bound = "reported only" if r.bound is None else f"bound {r.bound}"
+            print(f"{r.value:6.2f}  {bound:<14} {'' if r.kept else 'BROKEN '}{r.name}")
+    return int(not all(r.kept for r in ratios))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

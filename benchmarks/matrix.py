@@ -1,0 +1,268 @@
+"""Makes docs/en/matrix.md and docs/zh/matrix.md: which fault shows where, and what cures it. Everything in it is
+emulated.
+
+usage: python -m benchmarks.matrix [--stacks 0.11.0,...] [--chips 310P3,910B3] [--keep DIR] [--from DIR]
+
+For every stack and chip two processes run the unmodified vllm-ascend on the emulated chip
+(`benchmarks.matrix_cell`): the
+framework alone, then with ascend-vl. Their raw lines are kept in DIR; --from makes the tables from kept lines again.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+STACKS = ("0.11.0", "0.18.0", "0.23.0.post1")
+CHIPS = ("310P3", "910B3")
+# Faults in the order of the table, with the adaptation that cures each. Those that end the process come last.
+CURES = {
+    "none": "",
+    "rotary-fp32": "rotary-dtype",
+    "head-multiple-of-16": "vision-head-width",
+    "unpad-zero-length": "vision-lengths",
+    "unpad-borders": "vision-operator",
+    "unpad-approximate": "vision-exact-kernel",
+    "no-bf16": "float16",
+    "h2d-race": "blocking-copies",
+    "repeat-crash": "prefix-caching",
+    "index-put": "embedding-merge",
+}
+# These end the process, so each has its own.
+LAST = ("repeat-crash", "index-put")
+# The operators in which a fault shows; without a call of one of them it cannot.
+OPERATORS = {
+    "rotary-fp32": ("npu_rotary_mul",),
+    "head-multiple-of-16": (
+        "_npu_flash_attention_unpad",
+        "_npu_flash_attention_unpad_v2",
+        "npu_prompt_flash_attention",
+    ),
+    "unpad-zero-length": ("_npu_flash_attention_unpad",),
+    "unpad-borders": ("_npu_flash_attention_unpad", "_npu_flash_attention_unpad_v2"),
+    "unpad-approximate": ("_npu_flash_attention_unpad_v2",),
+    "no-bf16": ("npu_format_cast",),
+}
+# Features of the tower off by more than this are a failure (relative to the framework without the fault).
+SPOILT = 0.1
+SECONDS = 3600
+
+
+@dataclass
+class Cell:
+    """What one fault did on one stack and chip."""
+
+    stack: str
+    chip: str
+    fault: str
+    stock: dict[str, Any] = field(default_factory=dict)
+    ours: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def fails(self) -> bool:
+        """Whether the framework alone fails: with an error, or with features beyond SPOILT."""
+        return bool(self.stock.get("error")) or not (self.stock.get("features_off") or 0.0) <= SPOILT
+
+    @property
+    def failure(self) -> str:
+        """How, in a few words."""
+        if self.stock.get("error"):
+            return str(self.stock["error"])[:90]
+        return f"features off by {100 * self.stock['features_off']:.0f} %"
+
+    @property
+    def active(self) -> list[str]:
+        """Adaptations in force with ascend-vl."""
+        return [
+            name for name, state in self.ours.get("states", {}).items() if state in ("active", "unprobed", "forced")
+        ]
+
+    @property
+    def cured(self) -> bool:
+        """Whether with ascend-vl it answers as the framework does without the fault."""
+        off = self.ours.get("features_off")
+        return not self.ours.get("error") and off is not None and off < 0.02 and self.ours.get("differing_tokens") == 0
+
+
+def verdict(cell: Cell, handled: str) -> str:
+    """The text of a cell; `handled` says where upstream deals with the fault, empty when it does not."""
+    if not cell.stock:
+        return "not run"
+    if cell.fault == "none":
+        state = "answers" if not cell.fails else f"**fails: {cell.failure}**"
+        if cell.ours:
+            state += (
+                "; with ascend-vl: "
+                + ("the same" if cell.cured else "**differs**")
+                + f", active: {listed(cell.active)}"
+            )
+        return state
+    called = cell.stock.get("called", [])
+    wanted = OPERATORS.get(cell.fault)
+    if not cell.fails:
+        if wanted and not set(wanted) & set(called):
+            return "operator not called"
+        return f"handled upstream: {handled}" if handled else "does not show"
+    text = f"fails: {cell.failure}"
+    if not cell.ours:
+        return f"{text}; not run with ascend-vl"
+    cure = "cured" if cell.cured else "**not cured**"
+    detail = "" if cell.cured else f" ({cell.ours.get('error') or 'features or tokens differ'})"
+    return f"{text}; {cure}{detail}, active: {listed(cell.active)}"
+
+
+def listed(names: list[str]) -> str:
+    """Names, or "none"."""
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def upstream(stack: str, chip: str, fault: str) -> str:
+    """Where this version deals with the fault, in the words of its adaptation's record."""
+    from ascend_vl.adaptations.record import MachineFacts
+    from ascend_vl.adaptations.registry import by_id
+
+    if not CURES.get(fault):
+        return ""
+    applies = by_id(CURES[fault]).applies(MachineFacts(chip=chip, vllm_ascend=stack))
+    return applies.reason.en if applies.verdict in ("upstream", "no") else ""
+
+
+def run_side(stack: str, chip: str, side: str, faults: list[str], model: Path, log: Path) -> None:
+    """Run one process and keep its output in `log`; one that ends early leaves the lines it got to."""
+    python = ROOT / f".venv-ascend-{stack}" / "bin" / "python"
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | {
+            "ASCEND_VL_CACHE": cache,
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            "VLLM_LOGGING_LEVEL": "WARNING",
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        }
+        emulate = [sys.executable, "-m", "npu_emulator", "--stack", stack, "--chip", chip, "--"]
+        cell = [str(python), "-m", "benchmarks.matrix_cell", str(model), "--side", side, "--faults", ",".join(faults)]
+        with log.open("w") as out:
+            subprocess.run(
+                emulate + cell, env=environment, stdout=out, stderr=subprocess.STDOUT, timeout=SECONDS, check=False
+            )
+
+
+def lines(log: Path) -> list[dict[str, Any]]:
+    """The result lines of a kept log, none when it is not there."""
+    if not log.is_file():
+        return []
+    texts = (line[5:] for line in log.read_text(errors="replace").splitlines() if line.startswith("CELL "))
+    return [json.loads(text) for text in texts]
+
+
+def collect(stack: str, chip: str, folder: Path, model: Path | None) -> list[Cell]:
+    """All cells of one stack and chip, run (with `model`) or read from kept logs."""
+    cells = {fault: Cell(stack, chip, fault) for fault in CURES}
+    if model is not None:
+        together = [fault for fault in CURES if fault not in LAST]
+        for faults in (together, *([fault] for fault in LAST)):
+            run_side(stack, chip, "stock", faults, model, folder / log_name(stack, chip, "stock", faults))
+    read(cells, folder, stack, chip, "stock")
+    if model is not None:
+        failing = [fault for fault, cell in cells.items() if fault == "none" or (cell.stock and cell.fails)]
+        run_side(stack, chip, "ours", failing, model, folder / log_name(stack, chip, "ours", failing))
+    read(cells, folder, stack, chip, "ours")
+    return list(cells.values())
+
+
+def log_name(stack: str, chip: str, side: str, faults: list[str]) -> str:
+    """Name of the kept log of one process."""
+    return f"cell-{stack}-{chip}-{side}{'-' + faults[0] if len(faults) == 1 else ''}.log"
+
+
+def read(cells: dict[str, Cell], folder: Path, stack: str, chip: str, side: str) -> None:
+    """Put the kept lines of one side into its cells; of several lines for a fault the newest log's counts."""
+    logs = sorted(folder.glob(f"cell-{stack}-{chip}-{side}*.log"), key=lambda path: path.stat().st_mtime)
+    for line in (line for log in logs for line in lines(log)):
+        setattr(cells[line["fault"]], "stock" if side == "stock" else "ours", line)
+
+
+def page(cells: list[Cell], commit: str) -> str:
+    """The English page."""
+    chips = sorted({(cell.stack, cell.chip) for cell in cells})
+    head = " | ".join(f"{stack} on {chip}" for stack, chip in chips)
+    rows = []
+    for fault in CURES:
+        texts = []
+        for stack, chip in chips:
+            cell = next(c for c in cells if (c.stack, c.chip, c.fault) == (stack, chip, fault))
+            texts.append(verdict(cell, upstream(stack, chip, fault)))
+        rows.append(f"| `{fault}` | " + " | ".join(texts) + " |")
+    return f"""# Faults and cures (emulated)
+
+Everything on this page is emulated: the unmodified vllm-ascend releases ran on a CPU against `npu_emulator`, with
+one named
+fault at a time. It shows that ascend-vl and the releases agree with our model of the chips; it is no evidence about
+hardware.
+Made by `make matrix` at commit `{commit}`, with the peaked random checkpoint of the tests, text, one and two
+pictures, greedy.
+
+A cell says how the framework alone fails (error text, or features of the vision tower against the same run without the
+fault), where upstream deals with the fault, or that the operator is not called; and, for a failure, whether
+ascend-vl answers
+as the framework does without the fault (features within 2 %, equal tokens wherever the choice is not close), with which
+adaptations in force.
+
+| fault (emulated) | {head} |
+|---|{"---|" * len(chips)}
+{chr(10).join(rows)}
+"""
+
+
+def main() -> int:
+    """1 when a failing cell is not cured by exactly its own adaptation, or an adaptation is active without a fault."""
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument("--stacks", default=",".join(STACKS))
+    made.add_argument("--chips", default=",".join(CHIPS))
+    made.add_argument("--keep", type=Path, default=ROOT / "out" / "matrix")
+    made.add_argument("--from", dest="kept", type=Path)
+    options = made.parse_args()
+    folder = options.kept or options.keep
+    folder.mkdir(parents=True, exist_ok=True)
+    model = None if options.kept else checkpoint(folder)
+    cells = [
+        cell
+        for stack in options.stacks.split(",")
+        for chip in options.chips.split(",")
+        for cell in collect(stack, chip, folder, model)
+    ]
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    out = ROOT / "docs" / "en" / "matrix.md"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page(cells, commit.stdout.strip()))
+    bad = [cell for cell in cells if wrong(cell)]
+    for cell in bad:
+        print(f"{cell.stack} {cell.chip} {cell.fault}: {verdict(cell, '')}", file=sys.stderr)
+    return int(bool(bad))
+
+
+def wrong(cell: Cell) -> bool:
+    """Whether the cell contradicts what ascend-vl promises."""
+    if not cell.ours:
+        return bool(cell.stock) and cell.fails
+    expected = {CURES[cell.fault]} - {""}
+    always = {"prefix-caching"} if cell.stack == "0.11.0" and cell.chip == "310P3" else set()
+    return not cell.cured or not expected <= set(cell.active) <= expected | always
+
+
+def checkpoint(folder: Path) -> Path:
+    """The peaked tiny checkpoint of the tests."""
+    sys.path.insert(0, str(ROOT / "tests" / "npu_emulator"))
+    import tiny_checkpoint
+
+    return Path(tiny_checkpoint.make(folder / "model"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,323 @@
+"""Runs inside one vllm-ascend stack on an emulated chip: every fault, first without ascend-vl, then with it.
+
+usage: python -m benchmarks.matrix_cell MODEL --side stock|ours --faults a,b,none [--out FILE]
+
+Prints one JSON line a fault and side, beginning with CELL. Started by `benchmarks.matrix`; everything here is emulated.
+"""
+
+import argparse
+import contextlib
+import gc
+import json
+import os
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+
+OURS = "AscendVLQwen3VLForConditionalGeneration"
+# Above a block of the cache (128), so that the same prompt again hits the prefix cache.
+PREFIX = "You are looking at pictures. Answer briefly and say what is there. " * 3
+VISION = "<|vision_start|><|image_pad|><|vision_end|>"
+TOKENS = 8
+
+
+def set_faults(names: list[str]) -> None:
+    """Make this process's machine one with these faults, from now on."""
+    from npu_emulator import build
+    from npu_emulator.machine import VARIABLE
+
+    machine = json.loads(os.environ[VARIABLE])
+    os.environ[VARIABLE] = json.dumps(machine | {"faults": sorted(set(names) - {"none"})})
+    # The device reads this one when it is made.
+    build.load().set_upload_race("h2d-race" in names)
+
+
+def picture(seed: int, width: int, height: int) -> Any:
+    """A picture of coarse noise."""
+    import numpy as np
+    from PIL import Image
+
+    noise = np.random.default_rng(seed).integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((width, height), Image.Resampling.NEAREST)
+
+
+def prompts(seed: int) -> list[dict[str, Any]]:
+    """Text alone, one picture, two pictures of different sizes; `seed` makes pictures that no cache has seen."""
+    one, two = picture(2 * seed, 96, 64), picture(2 * seed + 1, 64, 96)
+
+    def chat(text: str) -> str:
+        return f"<|im_start|>user\n{PREFIX}{text}<|im_end|>\n<|im_start|>assistant\n"
+
+    return [
+        {"prompt": chat("say hello")},
+        {"prompt": chat(f"{VISION}what is this"), "multi_modal_data": {"image": [one]}},
+        {"prompt": chat(f"{VISION}{VISION}compare"), "multi_modal_data": {"image": [one, two]}},
+    ]
+
+
+class Engine:
+    """One offline engine in this process, with the features of its vision tower recorded."""
+
+    def __init__(self, model: str, side: str, arguments: dict[str, Any]) -> None:
+        from vllm import LLM
+
+        overrides = {"architectures": [OURS]} if side == "ours" else {}
+        options = {
+            "dtype": "float16",
+            "enforce_eager": True,
+            "max_model_len": 512,
+            # Small, because an engine that failed keeps what it had.
+            "gpu_memory_utilization": 0.2,
+            "num_gpu_blocks_override": 48,
+            "limit_mm_per_prompt": {"image": 2, "video": 0},
+            "max_num_seqs": 4,
+            "seed": 0,
+        } | arguments
+        self.llm = LLM(model, hf_overrides=overrides, **options)
+        self.features: list[Any] = []
+        self.model = self.llm.apply_model(lambda made: made)[0]
+        self.model.visual.register_forward_hook(self._keep)
+
+    def _keep(self, _module: Any, _inputs: Any, output: Any) -> None:
+        self.features.append(output.detach().cpu().float())
+
+    def answer(self, seed: int, again: bool = False) -> dict[str, Any]:
+        """Token ids and their margins for the prompts of `seed`, the tower's features; `again` asks once more."""
+        import torch
+        from vllm import SamplingParams
+
+        self.features.clear()
+        sampling = SamplingParams(temperature=0.0, max_tokens=TOKENS, ignore_eos=True, logprobs=2)
+        outputs = self.llm.generate(prompts(seed), sampling, use_tqdm=False)
+        if again:
+            self.llm.generate(prompts(seed)[1:2], sampling, use_tqdm=False)
+        answers = []
+        for output in outputs:
+            steps = output.outputs[0].logprobs
+            ranked = [sorted((p.logprob for p in step.values()), reverse=True) for step in steps]
+            answers.append(
+                {"ids": list(output.outputs[0].token_ids), "margins": [round(r[0] - r[1], 4) for r in ranked]}
+            )
+        return {"answers": answers, "features": torch.cat(self.features) if self.features else None}
+
+    def drop_requests(self) -> None:
+        """Forget what a failed step left behind."""
+        core = self.llm.llm_engine.engine_core.engine_core
+        with contextlib.suppress(Exception):
+            core.scheduler.finish_requests(list(core.scheduler.requests), _aborted())
+        with contextlib.suppress(Exception):
+            self.llm.llm_engine.output_processor.abort_requests(
+                list(self.llm.llm_engine.output_processor.request_states), internal=True
+            )
+
+    def close(self) -> None:
+        """Give the device memory back."""
+        import torch
+
+        del self.llm, self.model
+        gc.collect()
+        npu: Any = vars(torch)["npu"]
+        with contextlib.suppress(Exception):
+            npu.empty_cache()
+
+
+def _aborted() -> Any:
+    from vllm.v1.request import RequestStatus
+
+    return RequestStatus.FINISHED_ABORTED
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Counts calls of torch_npu's operators by name."""
+    import torch  # noqa: F401 - before torch_npu, which it loads
+    import torch_npu
+
+    from npu_emulator.contract import OPERATORS
+
+    counts: Counter[str] = Counter()
+    originals = {name: getattr(torch_npu, name) for name in OPERATORS if hasattr(torch_npu, name)}
+
+    def counting(name: str, original: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            counts[name] += 1
+            return original(*args, **kwargs)
+
+        return call
+
+    for name, original in originals.items():
+        setattr(torch_npu, name, counting(name, original))
+    try:
+        yield counts
+    finally:
+        for name, original in originals.items():
+            setattr(torch_npu, name, original)
+
+
+def told(error: BaseException) -> str:
+    """The line of an error that a user would search for."""
+    text = "\n".join(part for part in (str(error), str(error.__cause__ or "")) if part) or type(error).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marked = [line for line in lines if "error code" in line or "failed" in line or "dtype" in line]
+    return (marked or lines)[0][:200]
+
+
+def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """How far features are off, and whether tokens agree wherever the choice was not close."""
+    features, reference = found["features"], wanted["features"]
+    off = float((features - reference).norm() / reference.norm()) if features.shape == reference.shape else None
+    decided = differing = 0
+    for answer, right in zip(found["answers"], wanted["answers"], strict=True):
+        for token, other, margin in zip(answer["ids"], right["ids"], right["margins"], strict=True):
+            if margin > 0.05:
+                decided += 1
+                differing += token != other
+            if token != other:
+                break
+    return {"features_off": off, "decided_tokens": decided, "differing_tokens": differing}
+
+
+def arguments_for(fault: str) -> dict[str, Any]:
+    """What somebody who meets this fault would have asked for."""
+    return {"dtype": "bfloat16"} if fault == "no-bf16" else {}
+
+
+# Off where a run is only a yardstick, because 0.11 on 310P fails on a hit by itself.
+PLAIN = {"enable_prefix_caching": False}
+
+
+def run_stock(model: str, faults: list[str], say: Any) -> None:
+    """The framework as it is: one engine, whose machine gets each fault in turn."""
+    set_faults([])
+    with counted() as counts:
+        engine = Engine(model, "stock", PLAIN)
+        engine.answer(0)
+    called = sorted(counts)
+    for seed, fault in enumerate(faults, 1):
+        result: dict[str, Any] = {"fault": fault, "side": "stock", "called": called}
+        if fault == "repeat-crash":
+            engine.close()
+            engine = None  # type: ignore[assignment]
+        set_faults([fault])
+        try:
+            if fault in ("no-bf16", "repeat-crash"):
+                other = Engine(model, "stock", arguments_for(fault))
+                other.answer(seed, again=True)
+                other.close()
+                result |= {"error": None, "features_off": 0.0}
+            else:
+                result |= judged(engine, seed, fault)
+        except Exception as error:
+            result |= {"error": told(error), "trace": traceback.format_exc()[-1500:]}
+            if engine is not None:
+                engine.drop_requests()
+        set_faults([])
+        say(result)
+
+
+def judged(engine: Engine, seed: int, fault: str) -> dict[str, Any]:
+    """The engine's answers with the fault against its answers without, on the same pictures."""
+    found = engine.answer(seed)
+    forget_pictures(engine)
+    set_faults([])
+    return {"error": None} | compare(found, engine.answer(seed))
+
+
+def forget_pictures(engine: Engine) -> None:
+    """Empty the caches of prompts and of encoded pictures."""
+    engine.llm.reset_prefix_cache()
+    core = engine.llm.llm_engine.engine_core.engine_core
+    manager = core.scheduler.encoder_cache_manager
+    manager.reset() if hasattr(manager, "reset") else manager.__init__(manager.cache_size)
+    core.model_executor.collective_rpc(_empty_encoder_cache)
+
+
+def _empty_encoder_cache(worker: Any) -> None:
+    worker.model_runner.encoder_cache.clear()
+
+
+def run_ours(model: str, faults: list[str], say: Any) -> None:
+    """With ascend-vl: probes, then an engine of our own architecture, for each fault."""
+    from ascend_vl import adaptations
+    from ascend_vl.adaptations import engine as account
+    from ascend_vl.adaptations.process_facts import process_facts
+
+    set_faults([])
+    reference = Engine(model, "stock", PLAIN)
+    right = {seed: reference.answer(seed) for seed in range(len(faults))}
+    reference.close()
+    facts = process_facts()
+    for seed, fault in enumerate(faults):
+        result: dict[str, Any] = {"fault": fault, "side": "ours"}
+        set_faults([fault])
+        try:
+            findings = probe(model, facts, repeat_failed=fault == "repeat-crash")
+            account.forget()
+            arguments = arguments_for(fault)
+            config = {"dtype": "float16"} | arguments
+            adaptations.apply("config", config, facts=facts, findings=findings)
+            engine = Engine(model, "ours", arguments | config)
+            result |= {"error": None} | compare(engine.answer(seed, again=True), right[seed])
+            engine.close()
+        except Exception as error:
+            result |= {"error": told(error), "trace": traceback.format_exc()[-3000:]}
+        result["states"] = {line["id"]: line["state"] for line in adaptations.report()}
+        set_faults([])
+        say(result)
+
+
+def probe(model: str, facts: Any, repeat_failed: bool) -> dict[str, Any]:
+    """Ask the probes that decide here, in this process but for the one that ends it, and keep what they found.
+
+    `repeat_failed` records what a failed repeat of `verify` records.
+    """
+    import pathlib
+
+    from ascend_vl.language import Text
+    from ascend_vl.probes import cache, cached, of_config, record_repeat, runner
+    from ascend_vl.probes.child import failure
+    from ascend_vl.probes.registry import PROBES
+
+    config = json.loads(pathlib.Path(model, "config.json").read_text())
+    shapes = of_config(config, "float16")
+    found = {}
+    for name in runner.needed(facts):
+        if name == "index-put":
+            finding = runner.ask(name, shapes, anyway=True)
+        else:
+            noted: dict[str, Any] = {}
+            try:
+                finding = PROBES[name].run(shapes, noted.update)
+            except Exception as error:
+                finding = failure(error, noted)
+        cache.store(PROBES[name], facts, shapes, finding)
+        found[name] = finding
+    if repeat_failed:
+        record_repeat(facts, shapes, True, Text("the second request failed", "第二次请求失败"))
+    return found | cached(facts, shapes=shapes)
+
+
+def main() -> int:
+    """0 once every fault was tried."""
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument("model")
+    made.add_argument("--side", choices=("stock", "ours"), required=True)
+    made.add_argument("--faults", required=True)
+    options = made.parse_args()
+
+    def say(result: dict[str, Any]) -> None:
+        sys.stdout.write(f"\nCELL {json.dumps(result, ensure_ascii=False)}\n")
+        sys.stdout.flush()
+
+    faults = options.faults.split(",")
+    (run_stock if options.side == "stock" else run_ours)(options.model, faults, say)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""`ascend-vl doctor`: facts, version verdict, probes, causes, and the exact next command."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from ascend_vl.cli import machine_options, output
+from ascend_vl.cli.lint import COLOURS, SEVERITIES
+from ascend_vl.errors import AscendVLError
+from ascend_vl.language import Text
+
+if TYPE_CHECKING:
+    from ascend_vl.machine import Machine
+    from ascend_vl.plan.diagnosis import Diagnosis
+
+_WORDS = {
+    "healthy": Text("healthy", "正常"),
+    "degraded": Text("degraded but usable", "可用但有问题"),
+    "cannot-serve": Text("cannot serve", "无法部署"),
+}
+
+
+def command(
+    chip: machine_options.Chip = None,
+    chips: machine_options.Chips = None,
+    memory: machine_options.Memory = None,
+    cann: machine_options.Cann = None,
+    driver: machine_options.Driver = None,
+    vllm_ascend: machine_options.VllmAscend = None,
+    probe: Annotated[bool, typer.Option("--probe", help="ask this chip's operators, each in a child process")] = False,
+    probe_anyway: Annotated[bool, typer.Option("--probe-anyway", help="probe a chip somebody else uses")] = False,
+    server: Annotated[str | None, typer.Option("--server", help="a running server's URL")] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="ASCEND_VL_API_KEY", help="that server's key")] = None,
+    symptom: Annotated[str | None, typer.Option("--symptom", help="an error text, or the path of a log")] = None,
+    explain: Annotated[str | None, typer.Option("--explain", help="a rule, adaptation or error code")] = None,
+    as_json: output.Json = False,
+    lang: output.Lang = None,
+) -> None:
+    """What is here, what works, why not, and what to do next. Exit 1 when something is wrong, 2 without a verdict."""
+
+    def body() -> int:
+        if explain is not None:
+            return explained(explain, as_json)
+        machine = machine_options.machine(chip, chips, memory, cann, driver, vllm_ascend, hashes=symptom is None)
+        if symptom is not None:
+            return diagnosed(symptom, machine, as_json)
+        from ascend_vl.plan.diagnosis import examine, server_status
+
+        findings = _probe(machine, anyway=probe_anyway) if probe or probe_anyway else None
+        diagnosis = examine(machine, findings, server_status(server, api_key) if server else None)
+        if as_json:
+            output.print_json(diagnosis.to_json())
+        else:
+            show(diagnosis)
+        return diagnosis.exit_code
+
+    output.run(body, as_json=as_json, lang=lang)
+
+
+def _probe(machine: "Machine", anyway: bool) -> dict[str, Any]:
+    from ascend_vl.plan.diagnosis import run_probes
+
+    return run_probes(machine, anyway=anyway)
+
+
+def explained(wanted: str, as_json: bool) -> int:
+    """Print what is known about one id. Raises AscendVLError `nothing-to-explain`."""
+    from ascend_vl.rules.explain import explain
+
+    found = explain(wanted)
+    if found is None:
+        raise AscendVLError(
+            "nothing-to-explain",
+            Text(f"Nothing is known about {wanted!r}.", f"没有关于 {wanted!r} 的内容。"),
+            Text(
+                "It is no rule, finding, adaptation, release or error code.", "它不是规则、检查项、适配、版本或错误码。"
+            ),
+            Text("Copy the id from the square brackets of doctor or lint.", "请复制 doctor 或 lint 方括号中的编号。"),
+        )
+    if as_json:
+        lines = [{"label": str(label), "text": str(text)} for label, text in found.lines]
+        output.print_json(
+            {
+                "schema": 1,
+                "id": found.id,
+                "kind": str(found.kind),
+                "title": str(found.title),
+                "lines": lines,
+                "evidence": list(found.evidence),
+            }
+        )
+        return 0
+    output.console.print(f"[bold]{escape(found.id)}[/bold] ({found.kind}): {escape(str(found.title))}", soft_wrap=True)
+    for label, text in found.lines:
+        output.console.print(f"  {label}: {text}", markup=False, soft_wrap=True)
+    for link in found.evidence:
+        output.console.print(f"  {link}", markup=False, soft_wrap=True)
+    return 0
+
+
+def diagnosed(symptom: str, machine: "Machine", as_json: bool) -> int:
+    """Rank the causes of an error text or log: 1 when something was recognised, 2 when not."""
+    from ascend_vl.machine.checks import subject_of
+    from ascend_vl.rules.symptoms import recognise, suspects
+
+    recognised = recognise(_symptom_text(symptom))
+    ranked = suspects(recognised, subject_of(machine))
+    if as_json:
+        output.print_json(
+            {
+                "schema": 1,
+                "recognised": [
+                    {"id": one.symptom.id, "title": str(one.symptom.title), "line": one.line, "text": one.text}
+                    for one in recognised
+                ],
+                "causes": [
+                    {
+                        "id": one.cause.id,
+                        "score": one.score,
+                        "because": str(one.because),
+                        "text": str(one.cause.text),
+                        "do": str(one.cause.do),
+                        "adaptation": one.cause.adaptation,
+                        "evidence": list(one.cause.evidence),
+                    }
+                    for one in ranked
+                ],
+            }
+        )
+        return 1 if recognised else 2
+    if not recognised:
+        output.console.print(
+            str(
+                Text(
+                    "Not recognised. That does not mean healthy: the catalogue knows no such error.",
+                    "未识别。这不代表正常：目录中没有该错误。",
+                )
+            ),
+            markup=False,
+        )
+        output.console.print(
+            str(Text("Next: ascend-vl support -o support.zip", "下一步：ascend-vl support -o support.zip")),
+            markup=False,
+        )
+        return 2
+    for one in recognised:
+        head = f"{Text('line', '行')} {one.line}: {escape(str(one.symptom.title))}"
+        output.console.print(f"[bold]{head}[/bold]  [dim]\\[{one.symptom.id}][/dim]", soft_wrap=True)
+        output.console.print(f"  {one.text}", markup=False, soft_wrap=True)
+    output.console.print(f"{Text('causes, most likely first', '原因（由最可能开始）')}:", markup=False)
+    for number, suspect in enumerate(ranked, 1):
+        score = f"{suspect.score:.2f}, {suspect.because}"
+        output.console.print(f"{number}. {suspect.cause.text} ({score})", markup=False, soft_wrap=True)
+        output.console.print(f"   {Text('do', '处理')}: {suspect.cause.do}", markup=False, soft_wrap=True)
+        output.console.print(f"   {' '.join(suspect.cause.evidence)}", markup=False, style="dim", soft_wrap=True)
+    return 1
+
+
+def _symptom_text(symptom: str) -> str:
+    """The contents when it names a file, else the text itself."""
+    try:
+        path = Path(symptom)
+        if path.is_file():
+            return path.read_bytes().decode("utf-8", "replace")
+    except (OSError, ValueError):
+        pass
+    return symptom
+
+
+def show(diagnosis: "Diagnosis") -> None:
+    """Facts, verdict, adaptations, troubles, next command."""
+    console = output.console
+    for label, value in diagnosis.facts:
+        console.print(f"[bold]{label}[/bold]: {escape(value)}", soft_wrap=True)
+    if diagnosis.verdict is not None:
+        verdict = diagnosis.verdict
+        console.print(f"[bold]{Text('release', '版本结论')}[/bold]: {verdict.words}", soft_wrap=True)
+        console.print(f"  {verdict.why}", markup=False, soft_wrap=True)
+        for line in verdict.derived:
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+        if verdict.image:
+            console.print(f"  {Text('or move to', '或改用')}: {verdict.image}", markup=False, soft_wrap=True)
+        for link in verdict.evidence:
+            console.print(f"  {link}", markup=False, style="dim", soft_wrap=True)
+    for outcome in diagnosis.adaptations:
+        mark = "*" if outcome.in_force else " "
+        console.print(f"{mark} {outcome.id}: {outcome.state} ({outcome.reason})", markup=False, soft_wrap=True)
+    for trouble in diagnosis.troubles:
+        colour = COLOURS[trouble.severity]
+        head = f"[{colour}]{SEVERITIES[trouble.severity]}[/{colour}] {escape(str(trouble.what))}"
+        console.print(f"{head}  [dim]\\[{trouble.id}][/dim]", soft_wrap=True)
+        console.print(f"  {Text('why', '原因')}: {trouble.why}", markup=False, soft_wrap=True)
+        console.print(f"  {Text('do', '处理')}: {trouble.do}", markup=False, soft_wrap=True)
+    for line in diagnosis.server:
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(f"[bold]{_WORDS[diagnosis.health]}[/bold]")
+    console.print(f"{Text('next', '下一步')}: {diagnosis.next_command}", markup=False, soft_wrap=True)

@@ -1,0 +1,72 @@
+"""Named places inside Qwen3-VL, the same on both sides, where one tensor can be taken during a request's prefill.
+
+`visual.patch_embed`, `visual.blocks.I`, `visual.deepstack_merger_list.J`, `visual.merger`, `embeddings` (what enters
+the first text layer), `language_model.layers.I`, `language_model.norm`, `logits` (of the last position).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ascend_vl.verify.towers import wrap
+
+
+def find(model: Any, point: str) -> Any:
+    """The module at a place, in Transformers' or vLLM's model."""
+    engine = hasattr(model, "visual")
+    if point.startswith("visual."):
+        return (model if engine else model.model).get_submodule(point)
+    text = model.language_model.model if engine else model.model.language_model
+    if point == "embeddings":
+        return text.layers[0]
+    if point == "logits":
+        return model.language_model.logits_processor if engine else model.lm_head
+    return text.get_submodule(point.removeprefix("language_model."))
+
+
+class PointWatch:
+    """Takes the tensor at one place: rows are patches, visual tokens or prompt tokens; float64 on the CPU."""
+
+    def __init__(self, model: Any, point: str) -> None:
+        self.point = point
+        self._pieces: list[torch.Tensor] = []
+        self._undo = wrap(find(model, point), self._around)
+
+    def take(self) -> torch.Tensor:
+        """(rows, width) of the passes seen so far, and the end of the watch. Raises ValueError when it never ran."""
+        self._undo()
+        if not self._pieces:
+            raise ValueError(f"{self.point} did not run through its module (is the model compiled?)")
+        return self._pieces[-1][-1:] if self.point == "logits" else torch.cat(self._pieces)
+
+    def _around(self, forward: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if self.point == "embeddings":
+            entering = named.get("hidden_states", _second_or_first(given))
+            self._pieces.append(rows(entering))
+            return forward(*given, **named)
+        output = forward(*given, **named)
+        self._pieces.append(rows(stream(output)))
+        return output
+
+
+def _second_or_first(given: tuple[Any, ...]) -> Any:
+    """vLLM's layer takes (positions, hidden states, residual); Transformers' takes hidden states first."""
+    floats = [value for value in given if isinstance(value, torch.Tensor) and value.is_floating_point()]
+    return floats[0]
+
+
+def stream(output: Any) -> torch.Tensor:
+    """A module's output as one tensor; vLLM's text layers give (hidden states, residual), whose sum is the stream."""
+    if isinstance(output, torch.Tensor):
+        return output
+    first, second = output[0], output[1] if len(output) > 1 else None
+    if isinstance(second, torch.Tensor) and second.shape == first.shape:
+        summed: torch.Tensor = first.double().cpu() + second.double().cpu()
+        return summed
+    return first  # type: ignore[no-any-return]
+
+
+def rows(tensor: torch.Tensor) -> torch.Tensor:
+    """(rows, width) in float64 on the CPU."""
+    return tensor.detach().reshape(-1, tensor.shape[-1]).double().cpu()

@@ -1,0 +1,77 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_emulator import build, launch, machine, stacks
+from npu_emulator.contract import NpuError
+
+
+def emulate(*options: str, command: list[str]) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-m", "npu_emulator", *options, "--", *command]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False)
+
+
+def test_machine_survives_its_own_text() -> None:
+    described = launch.describe("910B3", 2, 0.5, None, "0.18.0", "index-put")
+    assert machine.from_json(described.to_json()) == described
+    assert (described.memory_bytes, described.cann, described.torch_npu) == (2**29, "8.5.1", "2.9.0.post1")
+
+
+@pytest.mark.parametrize("fields", ['{"chip": "910"}', '{"chips": 0}', '{"colour": "red"}', '{"memory_bytes": 0}'])
+def test_impossible_machines_are_refused(fields: str) -> None:
+    with pytest.raises(ValueError, match="NPU_EMULATOR"):
+        machine.from_json(fields)
+
+
+def test_environment_is_extended_and_nested_runs_keep_one_path() -> None:
+    base = {"PYTHONPATH": "/somewhere", "PATH": "/bin"}
+    once = launch.environment(machine.Machine(), base)
+    os.unlink(once["NPU_EMULATOR_SHARED"])
+    twice = launch.environment(machine.Machine(chip="910B3"), once)
+    assert twice["PYTHONPATH"].split(os.pathsep)[1:] == ["/somewhere"]
+    assert json.loads(twice["NPU_EMULATOR"])["chip"] == "910B3"
+    assert twice["NPU_EMULATOR_SHARED"] == once["NPU_EMULATOR_SHARED"]
+
+
+def test_import_folder_has_the_stand_ins_and_metadata_only() -> None:
+    names = {path.name for path in launch.import_folder(machine.Machine()).iterdir()}
+    assert names == {"npu_emulator", "torch_npu", "acl", "torchair", "torch_npu-2.10.0.post4.dist-info"}
+
+
+def test_exit_code_is_the_command_s() -> None:
+    assert emulate(command=[sys.executable, "-c", "raise SystemExit(7)"]).returncode == 7
+
+
+def test_what_cannot_run_is_exit_2() -> None:
+    assert emulate("--faults", "no-such-fault", command=["true"]).returncode == 2
+    assert emulate(command=["/no/such/program"]).returncode == 2
+    assert emulate(command=[]).returncode == 2
+
+
+def test_changed_stack_is_exit_1(tmp_path: Path) -> None:
+    site = tmp_path / ".venv-ascend-0.18.0" / "packages" / "lib" / "python3.11" / "site-packages" / "vllm"
+    site.mkdir(parents=True)
+    published = {"vllm": {"vllm/a.py": stacks._digest(b"")}}
+    (site.parents[3] / "published.json").write_text(json.dumps(published))
+    described = launch.describe("310P3", 1, 4, None, "0.18.0", "none")
+    with pytest.raises(stacks.StackError, match=r"missing: vllm/a\.py"):
+        launch.run(described, ["true"], folder=tmp_path)
+    (site / "a.py").write_bytes(b"")
+    assert launch.run(described, ["true"], folder=tmp_path) == 0
+
+
+def test_missing_compiler_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    monkeypatch.setenv("NPU_EMULATOR_CACHE", str(tmp_path))
+    with pytest.raises(NpuError, match=r"needs a C\+\+ compiler"):
+        build.load.__wrapped__()
+
+
+def test_nothing_is_emulated_without_the_variable() -> None:
+    code = "import sys, torch; print(torch._C._get_privateuse1_backend_name(), 'torch_npu' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert out == ["privateuseone", "False"]
