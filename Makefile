@@ -32,4 +32,7 @@ train: setup ## train the demo checkpoint again (CPU, about 100 minutes of one c
 eval-demo: setup ## measure the bundled checkpoint on 500 held-out scenes through the served model
 	$(RUN) -m training.evaluate
 
-.PHONY: help setup demo test lint train eval-demo
+matrix: setup ## faults and cures on emulated chips: docs/*/matrix.md (an hour on two cores)
+	$(RUN) -m benchmarks.matrix
+
+.PHONY: help setup demo test lint train eval-demo matrix

@@ -18,6 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ascend_vl.adaptations.record import MachineFacts
+from ascend_vl.adaptations.registry import by_id
+from ascend_vl.language import Text
+
 ROOT = Path(__file__).resolve().parents[1]
 STACKS = ("0.11.0", "0.18.0", "0.23.0.post1")
 CHIPS = ("310P3", "910B3")
@@ -90,31 +94,41 @@ class Cell:
         return not self.ours.get("error") and off is not None and off < 0.02 and self.ours.get("differing_tokens") == 0
 
 
-def verdict(cell: Cell, handled: str) -> str:
-    """The text of a cell; `handled` says where upstream deals with the fault, empty when it does not."""
+def verdict(cell: Cell, handled: Text | None) -> Text:
+    """The text of a cell; `handled` says where upstream deals with the fault, None when it does not."""
     if not cell.stock:
-        return "not run"
+        return Text("not run", "未运行")
     if cell.fault == "none":
-        state = "answers" if not cell.fails else f"**fails: {cell.failure}**"
-        if cell.ours:
-            state += (
-                "; with ascend-vl: "
-                + ("the same" if cell.cured else "**differs**")
-                + f", active: {listed(cell.active)}"
-            )
-        return state
-    called = cell.stock.get("called", [])
-    wanted = OPERATORS.get(cell.fault)
+        return without_fault(cell)
     if not cell.fails:
-        if wanted and not set(wanted) & set(called):
-            return "operator not called"
-        return f"handled upstream: {handled}" if handled else "does not show"
-    text = f"fails: {cell.failure}"
+        wanted = OPERATORS.get(cell.fault)
+        if wanted and not set(wanted) & set(cell.stock.get("called", [])):
+            return Text("operator not called", "未调用该算子")
+        if handled:
+            return Text(f"handled upstream: {handled.en}", f"上游已处理：{handled.zh}")
+        return Text("does not show", "未显现")
     if not cell.ours:
-        return f"{text}; not run with ascend-vl"
-    cure = "cured" if cell.cured else "**not cured**"
-    detail = "" if cell.cured else f" ({cell.ours.get('error') or 'features or tokens differ'})"
-    return f"{text}; {cure}{detail}, active: {listed(cell.active)}"
+        return Text(f"fails: {cell.failure}; not run with ascend-vl", f"失败：{cell.failure}；未在 ascend-vl 下运行")
+    why = cell.ours.get("error") or "features or tokens differ"
+    cure = Text("cured", "已修复") if cell.cured else Text(f"**not cured** ({why})", f"**未修复**（{why}）")
+    return Text(
+        f"fails: {cell.failure}; {cure.en}, active: {listed(cell.active)}",
+        f"失败：{cell.failure}；{cure.zh}，生效：{listed(cell.active)}",
+    )
+
+
+def without_fault(cell: Cell) -> Text:
+    """The text of a cell of the first row."""
+    alone = Text("answers", "正常回答")
+    if cell.fails:
+        alone = Text(f"**fails: {cell.failure}**", f"**失败：{cell.failure}**")
+    if not cell.ours:
+        return alone
+    same = Text("the same", "相同") if cell.cured else Text("**differs**", "**不同**")
+    return Text(
+        f"{alone.en}; with ascend-vl: {same.en}, active: {listed(cell.active)}",
+        f"{alone.zh}；启用 ascend-vl：{same.zh}，生效：{listed(cell.active)}",
+    )
 
 
 def listed(names: list[str]) -> str:
@@ -122,15 +136,12 @@ def listed(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"
 
 
-def upstream(stack: str, chip: str, fault: str) -> str:
+def upstream(stack: str, chip: str, fault: str) -> Text | None:
     """Where this version deals with the fault, in the words of its adaptation's record."""
-    from ascend_vl.adaptations.record import MachineFacts
-    from ascend_vl.adaptations.registry import by_id
-
     if not CURES.get(fault):
-        return ""
+        return None
     applies = by_id(CURES[fault]).applies(MachineFacts(chip=chip, vllm_ascend=stack))
-    return applies.reason.en if applies.verdict in ("upstream", "no") else ""
+    return applies.reason if applies.verdict in ("upstream", "no") else None
 
 
 def run_side(stack: str, chip: str, side: str, faults: list[str], model: Path, log: Path) -> None:
@@ -186,36 +197,50 @@ def read(cells: dict[str, Cell], folder: Path, stack: str, chip: str, side: str)
         setattr(cells[line["fault"]], "stock" if side == "stock" else "ours", line)
 
 
-def page(cells: list[Cell], commit: str) -> str:
-    """The English page."""
-    chips = sorted({(cell.stack, cell.chip) for cell in cells})
-    head = " | ".join(f"{stack} on {chip}" for stack, chip in chips)
-    rows = []
-    for fault in CURES:
-        texts = []
-        for stack, chip in chips:
-            cell = next(c for c in cells if (c.stack, c.chip, c.fault) == (stack, chip, fault))
-            texts.append(verdict(cell, upstream(stack, chip, fault)))
-        rows.append(f"| `{fault}` | " + " | ".join(texts) + " |")
-    return f"""# Faults and cures (emulated)
+HEAD = Text(
+    """# Faults and cures (emulated)
 
-Everything on this page is emulated: the unmodified vllm-ascend releases ran on a CPU against `npu_emulator`, with
-one named
-fault at a time. It shows that ascend-vl and the releases agree with our model of the chips; it is no evidence about
-hardware.
-Made by `make matrix` at commit `{commit}`, with the peaked random checkpoint of the tests, text, one and two
-pictures, greedy.
+Everything on this page is emulated: the unmodified vllm-ascend releases ran on a CPU against `npu_emulator`, with one named
+fault at a time. It shows that ascend-vl and the releases agree with our model of the chips; it is no evidence about hardware.
+Made by `make matrix` at commit `{commit}`, with the peaked random checkpoint of the tests: text, one and two pictures, greedy.
 
 A cell says how the framework alone fails (error text, or features of the vision tower against the same run without the
-fault), where upstream deals with the fault, or that the operator is not called; and, for a failure, whether
-ascend-vl answers
+fault), where upstream deals with the fault, or that the operator is not called; and, for a failure, whether ascend-vl answers
 as the framework does without the fault (features within 2 %, equal tokens wherever the choice is not close), with which
 adaptations in force.
 
-| fault (emulated) | {head} |
-|---|{"---|" * len(chips)}
-{chr(10).join(rows)}
-"""
+| fault (emulated) | {columns} |
+""",
+    """# 故障与修复（模拟）
+
+本页全部内容均为模拟：未经修改的 vllm-ascend 各版本在 CPU 上基于 `npu_emulator` 运行，每次只启用一个具名故障。它说明 ascend-vl
+与这些版本符合我们对芯片的模型，不构成硬件证据。由 `make matrix` 在提交 `{commit}` 上生成，使用测试用的随机权重：纯文本、单图、双图，
+贪心解码。
+
+单元格说明：框架自身如何失败（错误文本，或视觉塔特征与无故障运行的偏差）、上游在何处已处理、或该算子未被调用；对失败项，说明启用
+ascend-vl 后回答是否与无故障时一致（特征偏差 2 % 以内，且非临界位置的 token 相同），以及生效的适配。
+
+| 故障（模拟） | {columns} |
+""",
+)
+
+
+def page(cells: list[Cell], commit: str) -> Text:
+    """The page in both languages."""
+    columns = sorted({(cell.stack, cell.chip) for cell in cells})
+    found = {(cell.stack, cell.chip, cell.fault): cell for cell in cells}
+    rows = [
+        (fault, [verdict(found[stack, chip, fault], upstream(stack, chip, fault)) for stack, chip in columns])
+        for fault in CURES
+    ]
+    names = " | ".join(f"{stack} {chip}" for stack, chip in columns)
+    head = HEAD.format(commit=commit, columns=names)
+    rule = f"|---|{'---|' * len(columns)}\n"
+    tables = [
+        "".join(f"| `{fault}` | {' | '.join(text[language] for text in texts)} |\n" for fault, texts in rows)
+        for language in (0, 1)
+    ]
+    return Text(head.en + rule + tables[0], head.zh + rule + tables[1])
 
 
 def main() -> int:
@@ -238,12 +263,13 @@ def main() -> int:
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    out = ROOT / "docs" / "en" / "matrix.md"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page(cells, commit.stdout.strip()))
+    for language, text in zip(("en", "zh"), page(cells, commit.stdout.strip()), strict=True):
+        out = ROOT / "docs" / language / "matrix.md"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
     bad = [cell for cell in cells if wrong(cell)]
     for cell in bad:
-        print(f"{cell.stack} {cell.chip} {cell.fault}: {verdict(cell, '')}", file=sys.stderr)
+        print(f"{cell.stack} {cell.chip} {cell.fault}: {verdict(cell, None).en}", file=sys.stderr)
     return int(bool(bad))
 
 

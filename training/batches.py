@@ -64,6 +64,7 @@ class Row:
     marks: list[int] = field(default_factory=list)  # 1 picture feature, 2 timestep, 3 target patch
     next_position: int = 0
     prefix_end: int = 0
+    hints: list[tuple[int, int, int]] = field(default_factory=list)  # token, place, picture of a thing named there
     answers: list[tuple[str, Lang, int, int]] = field(default_factory=list)  # kind, language, first and last target + 1
 
     def _add(self, token: int, position: tuple[int, int, int], segment: int, mark: int = 0) -> None:
@@ -91,6 +92,14 @@ class Row:
 
     def close_prefix(self) -> None:
         self.prefix_end = self.next_position
+
+    def hint(self, question: str, mentions: list[language.Mention]) -> None:
+        """Note which tokens of the question that comes next end the name of a thing that is there."""
+        ends = [end for _, end in tokenizer.shared().encode(question).offsets]
+        for m in mentions:
+            if m.end in ends:
+                place = -1 if m.place is None else world.SINGLE_PLACES.index(m.place)
+                self.hints.append((len(self.ids) + ends.index(m.end), place, m.picture))
 
     def answer(self, kind: str, lang: Lang, question: str, answer: str) -> None:
         """One question segment with its answer as the target."""
@@ -125,6 +134,7 @@ class Packed:
     marks: Tensor
     targets: Tensor
     weights: Tensor
+    hints: Tensor  # (hints, 4): row, token, place or -1, picture
 
 
 def pack(rows: list[Row], causal: bool) -> Packed:
@@ -148,6 +158,7 @@ def pack(rows: list[Row], causal: bool) -> Packed:
         grid([r.marks for r in rows], 0),
         grid([r.targets for r in rows], IGNORE),
         torch.tensor([r.weights + [0.0] * (n - len(r.ids)) for r in rows]),
+        torch.tensor([(i, *hint) for i, r in enumerate(rows) for hint in r.hints], dtype=torch.long).view(-1, 4),
     )
 
 
@@ -247,6 +258,8 @@ def training_batch(seed: int, step: int, c: BatchConfig) -> Batch:
             for _ in range(c.pair_questions):
                 lang = random_lang(rng)
                 kind, qa = language.ask_pair(scenes, lang, rng, c.late)
+                if kind in language.POINTING:
+                    row.hint(qa[0], language.mentions(qa[0], lang, scenes))
                 row.answer(kind, lang, *qa)
             rows.append(row)
     else:
@@ -262,6 +275,8 @@ def training_batch(seed: int, step: int, c: BatchConfig) -> Batch:
             for _ in range(c.short_questions):
                 lang = random_lang(rng)
                 kind, qa = language.ask_short(scene, lang, rng, c.late)
+                if kind in language.POINTING:
+                    row.hint(qa[0], language.mentions(qa[0], lang, (scene,)))
                 row.answer(kind, lang, *qa)
             rows.append(row)
     row_images = len(pictures)

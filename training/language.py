@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -308,6 +309,38 @@ def _draw(
         qa = table[kind](subject, lang, rng)
         if qa is not None:
             return kind, qa
+
+
+@dataclass(frozen=True)
+class Mention:
+    """A thing that a question names: where its name ends, its place (None if two fit) and the picture it is in."""
+
+    end: int
+    place: str | None
+    picture: int
+
+
+POINTING = ("where", "relation", "color_of", "shape_of", "has_pair", "has_color")  # every thing these name is there
+
+
+def mentions(question: str, lang: Lang, scenes: tuple[Scene, ...]) -> list[Mention]:
+    text = question.lower()
+    placed = [(t, p, i) for i, s in enumerate(scenes) for t, p in zip(s.things, s.places, strict=True)]
+    names: dict[str, list[tuple[str, int]]] = {}
+    for thing, place, i in placed:
+        names.setdefault(thing_text(thing, lang), []).append((place, i))
+    if not any(name in text for name in names):
+        names = {}
+        for thing, place, i in placed:
+            for part in (thing.color, thing.shape):
+                names.setdefault(word(part, lang), []).append((place, i))
+    out = []
+    for name, owners in names.items():
+        places, pictures = {p for p, _ in owners}, {i for _, i in owners}
+        if name in text and len(pictures) == 1:
+            only = owners[0][0] if len(places) == 1 else None
+            out.append(Mention(text.index(name) + len(name), only, owners[0][1]))
+    return out
 
 
 HELLO = {

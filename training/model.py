@@ -425,9 +425,7 @@ class CellHead(nn.Module):
 
 
 class ContextHead(nn.Module):
-    """Thrown away too: reads place and picture number off the picture tokens, inside the language model."""
-
-    layer = 1  # the states after this layer
+    """Thrown away too: reads a place and the number of a picture off states inside the language model."""
 
     def __init__(self, hidden: int, places: int, pictures: int = 2, seed: int = 2):
         super().__init__()

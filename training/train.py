@@ -20,15 +20,18 @@ from . import world
 from .batches import NOISE_SCALE, Batch, BatchConfig, Packed, training_batch
 from .model import CellHead, ContextHead, DemoModel
 
+# states after these layers of the text model are what the two context heads read
+CONTEXT_LAYER, MENTION_LAYER = 1, 2
 LATE_FROM = 1625
 CONTEXT_FROM = 2338
+MENTION_FROM = 2978
 LATE = BatchConfig(late=True, two_image_steps=0.3, extra_images=8, drawings=22)
 
 
 @dataclass(frozen=True)
 class Recipe:
     # the cosine's length from a step on: it was set anew twice, when the machine's pace was known
-    lengths: tuple[tuple[int, int], ...] = ((0, 3400), (146, 3000), (LATE_FROM, 3900))
+    lengths: tuple[tuple[int, int], ...] = ((0, 3400), (146, 3000), (LATE_FROM, 3900), (MENTION_FROM, 4560))
     seed: int = 20261130
     warmup: int = 60
     final_rate: float = 0.02
@@ -40,6 +43,7 @@ class Recipe:
     cell_weight: float = 0.4
     context_weight: float = 0.3
     context_from: int = CONTEXT_FROM
+    mention_from: int = MENTION_FROM
     pixel_weight: float = 4.0
     bf16: bool = True
     batch: BatchConfig = field(default_factory=BatchConfig)
@@ -63,6 +67,7 @@ class Trainee(nn.Module):
         hidden = self.net.config.text.hidden_size
         self.cells = CellHead(hidden, len(world.COLORS), len(world.SHAPES), seed=seed + 1)
         self.context = ContextHead(hidden, len(world.SINGLE_PLACES), seed=seed + 2)
+        self.mention = ContextHead(hidden, len(world.SINGLE_PLACES), seed=seed + 3)
 
 
 def answer_loss(
@@ -99,6 +104,14 @@ def context_loss(context: ContextHead, states: Tensor, batch: Batch) -> Tensor:
     )
 
 
+def mention_loss(mention: ContextHead, states: Tensor, batch: Batch) -> Tensor:
+    """At the word of a question that names a thing, one layer on: where that thing is, and in which picture."""
+    row, token, place, picture = batch.questions.hints.unbind(1)
+    where, which = mention(states[row, token])
+    loss = F.cross_entropy(where.float(), place + (place >= 0).long(), ignore_index=-1, reduction="sum")
+    return (loss + F.cross_entropy(which.float(), picture, reduction="sum")) / max(1, len(row))
+
+
 def pixel_loss(net: DemoModel, batch: Batch) -> tuple[Tensor, Tensor]:
     """Weighted and plain squared error of the predicted clean patches."""
     p, sigma = batch.canvases, batch.sigma[..., None, None]
@@ -110,7 +123,7 @@ def pixel_loss(net: DemoModel, batch: Batch) -> tuple[Tensor, Tensor]:
     return (error * weight).mean(), error.mean()
 
 
-def losses(trainee: Trainee, batch: Batch, recipe: Recipe, with_context: bool) -> dict[str, Tensor]:
+def losses(trainee: Trainee, batch: Batch, recipe: Recipe, step: int) -> dict[str, Tensor]:
     net = trainee.net
     kept: list[Tensor] = []
     with torch.autocast("cpu", torch.bfloat16, enabled=recipe.bf16):
@@ -126,10 +139,14 @@ def losses(trainee: Trainee, batch: Batch, recipe: Recipe, with_context: bool) -
     ce = total / weight
     loss = ce + recipe.cell_weight * cell + recipe.pixel_weight * weighted
     values = {"loss": loss, "ce": ce, "cell": cell, "pixel": plain}
-    if with_context:
-        with torch.autocast("cpu", torch.bfloat16, enabled=recipe.bf16):
-            values["context"] = context_loss(trainee.context, kept[ContextHead.layer], batch)
-        values["loss"] = loss + recipe.context_weight * values["context"]
+    with torch.autocast("cpu", torch.bfloat16, enabled=recipe.bf16):
+        if step >= recipe.context_from:
+            values["context"] = context_loss(trainee.context, kept[CONTEXT_LAYER], batch)
+        if step >= recipe.mention_from:
+            values["mention"] = mention_loss(trainee.mention, kept[MENTION_LAYER], batch)
+    for name in ("context", "mention"):
+        if name in values:
+            values["loss"] = values["loss"] + recipe.context_weight * values[name]
     return values
 
 
@@ -139,7 +156,9 @@ def optimizers(trainee: Trainee, recipe: Recipe) -> list[torch.optim.Optimizer]:
     for name, p in trainee.named_parameters():
         if p.ndim == 2 and "merger" in name and "linear_fc1" in name:
             merger.append(p)
-        elif p.ndim != 2 or any(s in name for s in ("embed", "lm_head", "final_layer2", "proj1", "cells", "context")):
+        elif p.ndim != 2 or any(
+            s in name for s in ("embed", "lm_head", "final_layer2", "proj1", "cells", "context", "mention")
+        ):
             adam.append(p) if "t_embedder1" not in name or p.ndim != 2 else muon.append(p)
         else:
             muon.append(p)
@@ -186,7 +205,7 @@ class Run:
             for group in optimizer.param_groups:
                 group["lr"] = group["top_rate"] * factor
             optimizer.zero_grad(set_to_none=True)
-        values = losses(self.trainee, batch, recipe, self.step >= recipe.context_from)
+        values = losses(self.trainee, batch, recipe, self.step)
         values["loss"].backward()
         norm = nn.utils.clip_grad_norm_(self.trainee.parameters(), self.recipe.clip)
         for optimizer in self.optimizers:

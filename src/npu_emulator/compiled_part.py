@@ -41,14 +41,23 @@ OPERATORS = (
     Operator(
         "npu_add_rms_norm_bias",
         npu_add_rms_norm_bias,
-        "vllm-ascend 0.23.0.post1 csrc/torch_binding.cpp (schema); 0.18.0 ops/layernorm.py (its plain form beside the call)",
+        "schema in the 0.18.0 wheel's vllm_ascend_C; ops/layernorm.py has the plain form beside the call",
         namespace="_C_ascend",
     ),
     Operator(
         "npu_apply_top_k_top_p",
         npu_apply_top_k_top_p,
-        "vllm-ascend 0.18.0 sample/sampler.py (its plain form beside the call); absent in 0.23.0.post1",
+        "schema in the 0.18.0 wheel's vllm_ascend_C; sample/sampler.py has the plain form; absent in 0.23.0.post1",
         until="2.10.0",
         namespace="_C_ascend",
     ),
+)
+
+# Declared, because vllm_ascend.meta_registration asks whether they exist, and without a body: calling one is an error.
+DECLARED = (
+    "get_masked_input_and_mask(Tensor input, int org_vocab_start_index, int org_vocab_end_index, "
+    "int num_org_vocab_padding, int added_vocab_start_index, int added_vocab_end_index) -> (Tensor, Tensor)",
+    "bgmv_expand(Tensor! x, Tensor! weight, Tensor! indices, Tensor! y, int slice_offset, int slice_size) -> Tensor",
+    "sgmv_expand(Tensor! x, Tensor! weight, Tensor! lora_indices, Tensor! seq_len, Tensor! y, int slice_offset, "
+    "int slice_size) -> Tensor",
 )

@@ -66,12 +66,14 @@ def _compiled_part() -> dict[str, Any]:
     """
     if current().is_310p or current().stack.startswith("0.11"):
         raise ImportError("No module named 'vllm_ascend.vllm_ascend_C'")
-    from torch_npu.libraries import define
+    from torch_npu.libraries import declare, define
 
     from npu_emulator import calls, compiled_part
 
     for operator in calls.of_this_version(compiled_part.OPERATORS):
         define(operator.namespace, operator)
+    for schema in compiled_part.DECLARED:
+        declare("_C_ascend", schema)
     return {}
 
 

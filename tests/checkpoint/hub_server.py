@@ -16,7 +16,8 @@ class HubServer:
     """Serves the files of `root` as `owner/name`.
 
     `faults[file]` is a list that each transfer of that file takes one entry from: an HTTP status, ("break", n) to
-    close the connection after n bytes, ("flip", n) to change byte n, ("short", n) to end properly after n, or None.
+    close the connection after n bytes, ("flip", n) to change byte n, ("short", n) to end properly after n,
+    ("hang", n) to fall silent after n until the server is left, or None.
     Range requests with an end (what an inspection asks) are always served well. `log`: (file, first byte, status).
     """
 
@@ -27,7 +28,7 @@ class HubServer:
         self.ranges = True
         self.log: list[tuple[str, int, int]] = []
         self.sent = 0
-        self.extra: dict[str, bytes] = {}
+        self.left = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -36,6 +37,7 @@ class HubServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.left.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -45,8 +47,7 @@ class HubServer:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def files(self) -> dict[str, bytes]:
-        here = {str(path.relative_to(self.root)): path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
-        return here | self.extra
+        return {str(path.relative_to(self.root)): path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
 
     def huggingface_listing(self) -> dict:
         siblings = []
@@ -141,11 +142,13 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 self.send_header("Content-Range", f"bytes {first}-{first + len(body) - 1}/{len(raw)}")
             self.end_headers()
             hub.log.append((name, first, code))
-            if kind == "break":
+            if kind in ("break", "hang"):
                 body = body[:place]
                 self.close_connection = True
             hub.sent += len(body)
             self.wfile.write(body)
+            if kind == "hang":
+                hub.left.wait(60)
             if kind == "break":
                 self.wfile.flush()
                 self.connection.close()

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -307,6 +309,27 @@ def test_the_command_offline(hub, source, tmp_path):
     again = run("fetch", REPOSITORY, "--offline", cwd=tmp_path, **addresses(hub))
     assert again.returncode == 0
     assert hub.log == []
+
+
+def test_an_interrupt_ends_quietly_and_keeps_what_arrived(hub, tmp_path):
+    hub.faults[SHARD] = [("hang", 300_000)]
+    command = [sys.executable, "-m", "ascend_vl", "fetch", REPOSITORY, "--from", "modelscope"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=os.environ | addresses(hub), stderr=subprocess.PIPE, text=True
+    )
+    partial = tmp_path / "name" / f"{SHARD}.partial"
+    try:
+        for _ in range(600):
+            if partial.is_file() and partial.stat().st_size >= 200_000:
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, remarks = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in remarks
+    assert partial.stat().st_size >= 200_000
 
 
 def test_the_hub_cache_serves_offline(source, tmp_path):

@@ -28,7 +28,15 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["inspect", "--help"], ["serve", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    code = f"sys.argv = ['ascend-vl', *{arguments!r}]\nfrom ascend_vl.cli.app import main\ntry:\n    main()\nexcept SystemExit as e:\n    assert not e.code, e.code"
+    lines = [
+        f"sys.argv = ['ascend-vl', *{arguments!r}]",
+        "from ascend_vl.cli.app import main",
+        "try:",
+        "    main()",
+        "except SystemExit as end:",
+        "    assert not end.code, end.code",
+    ]
+    code = "\n".join(lines)
     assert not imported_by(code).intersection(HEAVY)
 
 
@@ -45,7 +53,15 @@ def tracked_files() -> list[Path]:
 
 def test_the_repository_stands_alone() -> None:
     # Spelled in pieces, so that this file does not find itself.
-    forbidden = re.compile("|".join(["/wo" + "rk/", r"\.\./sha" + "red", "pypi" + r"\.org", "python" + "hosted", "/ro" + "ot/", "/tmp/" + "team"]))
+    pieces = [
+        "/wo" + "rk/",
+        r"\.\./sha" + "red",
+        "pypi" + r"\.org",
+        "python" + "hosted",
+        "/ro" + r"ot/(?!\.cache)",
+        "/tmp/" + "(team|train|emu|probes|engine|verify)",
+    ]
+    forbidden = re.compile("|".join(pieces))
     found = []
     for path in tracked_files():
         if not path.is_file() or path.suffix in {".png", ".npz", ".safetensors", ".jpg", ".gz"}:

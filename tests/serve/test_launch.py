@@ -44,7 +44,7 @@ def test_a_server_ends_when_its_parent_is_killed() -> None:
         assert gone(child)
 
 
-def test_started_by_hand_it_outlives_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_hand_nothing_is_tied_and_a_parent_gone_already_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(launch.PARENT, raising=False)
     launch.end_with_parent()
     monkeypatch.setenv(launch.PARENT, str(os.getppid() + 1))

@@ -100,3 +100,22 @@ def test_special_tokens_follow_the_merges_in_the_published_order():
 def test_an_answer_is_few_tokens():
     assert len(tokenizer.shared().encode(language.caption(RED_BLUE, "en")).ids) <= 15
     assert len(tokenizer.shared().encode(language.caption(RED_BLUE, "zh")).ids) <= 14
+
+
+def test_a_question_names_things_that_are_there():
+    where = language.mentions("where is the blue star?", "en", (RED_BLUE,))
+    assert [(m.place, m.picture) for m in where] == [("right", 0)]
+    assert "where is the blue star?"[: where[0].end].endswith("blue star")
+    both = language.mentions("红色圆形在蓝色星形的左边吗？", "zh", (RED_BLUE,))
+    assert [m.place for m in both] == ["left", "right"]
+    assert [m.picture for m in language.mentions("which image has an orange shape?", "en", (RED_BLUE, ORANGE))] == [1]
+    twice = Scene((Thing("red", "circle"), Thing("red", "star")), ("left", "right"), "black")
+    assert [m.place for m in language.mentions("which image has a red shape?", "en", (ORANGE, twice))] == [None]
+    rng, lengths = world.stream("test mentions", 0), set()
+    for _ in range(300):
+        scene, lang = world.random_scene(rng, "train"), language.LANGS[int(rng.integers(2))]
+        kind, (question, _) = language.ask_short(scene, lang, rng)
+        if kind in language.POINTING:
+            found = language.mentions(question, lang, (scene,))
+            lengths.add((kind, len(found)))
+    assert lengths == {("where", 1), ("relation", 2), ("color_of", 1), ("shape_of", 1)}

@@ -20,7 +20,9 @@ def same(a: torch.nn.Module, b: torch.nn.Module) -> bool:
 
 
 def test_going_on_after_a_stop_equals_not_stopping(tmp_path):
-    recipe = Recipe(lengths=((0, 8),), warmup=2, batch=SMALL, late_from=1, late_batch=SMALL, context_from=1)
+    recipe = Recipe(
+        lengths=((0, 8),), warmup=2, batch=SMALL, late_from=1, late_batch=SMALL, context_from=1, mention_from=1
+    )
     whole = Run(recipe)
     seen = [whole.advance() for _ in range(4)]
     first = Run(recipe)

@@ -221,3 +221,12 @@ def test_summaries_of_other_shapes_and_of_nan_differ_without_limit():
     assert relative_difference(base, summarise(noise(4, 4))) == 0
     assert relative_difference(base, summarise(noise(4, 8))) == float("inf")
     assert relative_difference(base, summarise(noise(4, 4) * float("nan"))) == float("inf")
+
+
+def test_a_text_layer_gives_the_sum_of_its_pair_and_the_last_norm_its_first():
+    from ascend_vl.verify.points import stream
+
+    pair = torch.ones(2, 3), torch.full((2, 3), 2.0)
+    assert torch.equal(stream(pair, layer=True), torch.full((2, 3), 3.0, dtype=torch.float64))
+    assert torch.equal(stream(pair, layer=False), torch.ones(2, 3))
+    assert torch.equal(stream(torch.ones(2, 3), layer=True), torch.ones(2, 3))

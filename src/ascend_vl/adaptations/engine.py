@@ -71,7 +71,18 @@ def apply(
         if record.phase == phase
     ]
     _outcomes.update({outcome.id: outcome for outcome in outcomes})
+    if phase == "construct":
+        _account_for_config(facts, chosen, findings)
     return outcomes
+
+
+def _account_for_config(facts: Facts, chosen: override.Override, findings: dict[str, Finding]) -> None:
+    """How those of phase "config" stand by what this worker knows; the plan applied them in another process."""
+    for record in registry.RECORDS:
+        if record.phase == "config" and record.id not in _outcomes:
+            finding = findings.get(record.probe or "")
+            state, reason = decide(record, facts, chosen, finding)
+            _outcomes[record.id] = Outcome(record.id, "config", state, reason, dict(finding.numbers) if finding else {})
 
 
 def _settle(

@@ -20,7 +20,7 @@ def applies(facts: Facts) -> Applies:
 
 
 def apply(arguments: MutableMapping[str, Any], finding: Finding | None) -> list[Replaced]:
-    """Switch prefix caching off; on 0.11, where no repeat was recorded, also keep prefill and decode in separate batches.
+    """Switch prefix caching off; on 0.11, where no repeat was recorded, also keep prefill and decode apart.
 
     vllm-ascend 0.11 sends mixed batches and cache hits to npu_fused_infer_attention_score, which 310P does not have;
     later versions do not know that setting.

@@ -53,12 +53,13 @@ class MachineFacts:
 class Applies:
     """Whether an adaptation is to be considered for a machine, and the reason, in both languages.
 
-    `verdict` is "yes", "no" (this chip or stack never meets the fault) or "upstream" (the installed version deals
-    with it).
+    `verdict` is "yes", "no" (this chip or stack never meets the fault) or "upstream" (the installed version deals with
+    it). `on_unprobed` speaks for this machine where the record's own word would be too general.
     """
 
     verdict: Literal["yes", "no", "upstream"]
     reason: Text
+    on_unprobed: bool | None = None
 
 
 @dataclass(frozen=True)

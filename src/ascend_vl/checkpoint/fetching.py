@@ -140,8 +140,9 @@ class Fetch:
                 return
             if error is not None and error.code in ("repository-not-found", "repository-refused"):
                 raise error
-            attempt = 1 if after > furthest else attempt + 1
-            furthest = max(furthest, after)
+            further = furthest < after <= entry.size
+            attempt = 1 if further else attempt + 1
+            furthest = after if further else furthest
             if attempt >= self.patience.attempts:
                 raise error or _short(path, after, entry.size)
             pause = self.patience.wait(attempt)

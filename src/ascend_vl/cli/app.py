@@ -27,7 +27,6 @@ COMMANDS: dict[str, Text] = {
     "verify": Text("the staged verification, ending in a report", "分阶段验证并生成报告"),
     "bisect": Text("from a wrong answer to the operator", "从错误回答定位到算子"),
     "report": Text("the accuracy report, one file", "生成精度报告（单文件）"),
-    "bench": Text("speed as ratios", "以比值衡量速度"),
     "emulate": Text("run a command on an emulated NPU", "在模拟 NPU 上运行命令"),
     "field": Text("on a real chip: answer the open questions", "在真实芯片上回答未决问题"),
     "support": Text("logs, plan and versions, redacted, in one archive", "打包日志、方案与版本（已脱敏）"),

@@ -64,12 +64,15 @@ def run(model: str, wishes: Any, *, explain: bool, as_json: bool) -> int:
     """Serve until the server ends or the user interrupts."""
     from ascend_vl.checkpoint import inspect_checkpoint
     from ascend_vl.machine import detect
-    from ascend_vl.plan import resolve
+    from ascend_vl.plan import adapting, resolve
     from ascend_vl.serve import display, process
 
     checkpoint = inspect_checkpoint(model)
     checkpoint.require_servable()
-    plan = resolve(checkpoint, wishes, detect())
+    machine = detect()
+    plan = resolve(checkpoint, wishes, machine)
+    if adapting.ask(plan, told=show_finding):
+        plan = resolve(checkpoint, wishes, machine)
     show_plan(plan)
     with display.starting(model, output.remarks) as on_stage, process.run_plan(plan, on_stage=on_stage) as server:
         if as_json:
@@ -79,6 +82,13 @@ def run(model: str, wishes: Any, *, explain: bool, as_json: bool) -> int:
         if explain:
             show_replaced(server.status)
         return follow(server)
+
+
+def show_finding(name: str, finding: Any) -> None:
+    """A line a probe, as it is answered. To stderr."""
+    words = {True: Text("fault", "故障"), False: Text("fine", "正常"), None: Text("no verdict", "无结论")}
+    line = f"{Text('probe', '探测')} {name}: {words[finding.fault]}: {finding.reason}"
+    output.remarks.print(line, markup=False, soft_wrap=True, style="dim")
 
 
 def show_plan(plan: Any) -> None:

@@ -44,6 +44,8 @@ class Decoder:
         self.hidden_size = self.layers[0].input_layernorm.weight.shape[0]
         # bfloat16 has float32's range; float16 does not, and the residual stream is what outgrows it.
         self.wide = self.dtype == torch.float16
+        # Largest absolute values by place, while somebody looks (`drawing_range`); looking waits for the device.
+        self.peaks: dict[str, float] | None = None
 
     def causal_layer(self, rows: Rows, i: int, extra: torch.Tensor | None) -> KeyValue | None:
         """Layer i over a prefix; its rotated keys and its values (P, kv_heads, D). `extra` (P, h) is added after it."""
@@ -87,8 +89,19 @@ class Decoder:
         layer, ranks = self.layers[i], self.ranks
         mixed = ranks.local(lambda: self._attended(layer, rows, attention))
         rows.hidden = ranks.joined(lambda: _output(layer.self_attn.o_proj(mixed)), rows.spare)
+        self._note("attention", rows.hidden)
         normed = ranks.local(lambda: self._normed(layer.post_attention_layernorm, rows))
         rows.hidden = ranks.joined(lambda: _output(layer.mlp(normed)), rows.spare)
+        self._note("mlp", rows.hidden)
+        if rows.residual is not None:
+            self._note("residual", rows.residual)
+
+    def _note(self, place: str, x: torch.Tensor) -> None:
+        if self.peaks is not None:
+            largest = x.float().abs().max().item()
+            # A NaN is kept, since no comparison with it is true.
+            if not largest <= self.peaks.get(place, 0.0):
+                self.peaks[place] = largest
 
     def _attended(self, layer: Any, rows: Rows, attention: Callable[..., torch.Tensor]) -> torch.Tensor:
         own = layer.self_attn

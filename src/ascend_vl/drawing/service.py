@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,19 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from ascend_vl.drawing import metrics, references
 from ascend_vl.drawing.bench import Bench, Prepared
 from ascend_vl.drawing.budget import Shape, request_bytes
 from ascend_vl.drawing.errors import Refusal
-from ascend_vl.drawing.job import Job
+from ascend_vl.drawing.job import Job, to_wire
 from ascend_vl.drawing.lane import Drawn, Lane, LaneSettings
 from ascend_vl.drawing.recipes import DrawingConfig
-from ascend_vl.drawing.request import ImageRequest
+from ascend_vl.drawing.request import ImageRequest, parse
 from ascend_vl.drawing.sequence import token_id
 from ascend_vl.language import Text
 
+logger = logging.getLogger("vllm.plugins.ascend_vl")
+
+RANGE_PROMPT = "a red circle on white"
+# Other prompts and sizes go beyond what one small drawing shows.
+RANGE_MARGIN = 4.0
 Progress = Callable[[int, int, Callable[[], Awaitable[bytes | None]]], Awaitable[None]]
 
 
@@ -43,6 +50,8 @@ class DrawingService:
         self.bench, self.lane = bench, lane
         # What `text_head.look` found; None until it has.
         self.text: dict[str, Any] | None = None
+        # With float16: what `drawing_range` found.
+        self.range: dict[str, Any] | None = None
         self.watching: asyncio.Future[None] | None = None
         # Decoding and resizing is the only heavy work of this process: one request at a time, off the event loop.
         self._turn = asyncio.Semaphore(1)
@@ -75,6 +84,7 @@ class DrawingService:
             "layout": True,
             "mask": False,
             "output_formats": ["png", "jpeg", "webp"],
+            **({} if self.range is None else {"float16": self.range}),
         }
 
 
@@ -100,7 +110,25 @@ async def open_service(
     settings = LaneSettings.from_environment()
     metrics.WORKSPACE.set(min(status["limit"] for status in statuses))
     lane = Lane(rpc, settings, min(status["limit"] for status in statuses), needs, lambda: _fall(engine))
-    return DrawingService(Bench(drawing, tokenizer, image_processor), lane)
+    service = DrawingService(Bench(drawing, tokenizer, image_processor), lane)
+    if first["dtype"] == "float16":
+        service.range = await _look_at_range(rpc, service.bench)
+    return service
+
+
+async def _look_at_range(rpc: Callable[..., Awaitable[list[dict[str, Any]]]], bench: Bench) -> dict[str, Any]:
+    """Whether float16 holds the activations of one small drawing; a warning where it does not, or only just."""
+    side = 2 * bench.config.constants.patch_size
+    asked = parse(ImageRequest, {"prompt": RANGE_PROMPT, "size": f"{side}x{side}", "steps": 1, "seed": 0})
+    job = bench.prepare(asked, None).jobs[0]
+    found = (await rpc("drawing_range", (to_wire(job),)))[0]
+    if found["state"] == "failed":
+        return {"safe": None, "why": found["code"]}
+    limit = found["limit"]
+    safe = all(value <= limit / RANGE_MARGIN for value in found["largest"].values())
+    if not safe:
+        logger.warning("ascend_vl: float16 is not safe for drawing with this checkpoint: %s", found["largest"])
+    return {"safe": safe, "largest": {k: v if np.isfinite(v) else "inf" for k, v in found["largest"].items()}}
 
 
 def _load(model_config: Any) -> tuple[Any, Any]:

@@ -135,6 +135,24 @@ class DrawingWorker:
         self._forget(name)
         return {"state": "ended", "sessions": len(self._drawing().sessions)}
 
+    def drawing_range(self, wire: dict[str, Any]) -> Status:
+        """Draw a small job at once and tell the largest absolute values of the residual stream and of what is added to
+        it, in the model's dtype, beside that dtype's largest number."""
+        try:
+            state = self._drawing()
+            decoder = state.decoder
+            decoder.peaks = {}
+            try:
+                session = Session(from_wire(wire), state.model, decoder, state.device)
+                while session.phase != "done":
+                    state.advance(session, 1_000_000)
+            except NotFinite:
+                decoder.peaks["prediction"] = float("inf")
+            peaks, decoder.peaks = decoder.peaks, None
+            return {"state": "done", "largest": peaks, "limit": torch.finfo(decoder.dtype).max}
+        except Exception as error:
+            return _failed(error)
+
     def drawing_status(self) -> Status:
         """Names of the sessions and bytes they hold."""
         state = self._drawing()

@@ -1,5 +1,7 @@
 """What the adaptations say to a plan: those of phase config change its arguments, the others are expected."""
 
+import os
+from collections.abc import Callable
 from typing import Any
 
 from ascend_vl.adaptations import Finding, MachineFacts, Outcome, apply, expected
@@ -8,6 +10,8 @@ from ascend_vl.adaptations.registry import by_id
 from ascend_vl.language import Text
 from ascend_vl.machine import Machine
 from ascend_vl.plan.model import Model
+from ascend_vl.plan.parts import Plan
+from ascend_vl.probes.shapes import Shapes
 
 
 def facts_of(machine: Machine) -> MachineFacts:
@@ -29,15 +33,38 @@ def cached_findings(model: Model, machine: Machine, dtype: str, tensor_parallel:
         return {}
     from ascend_vl import probes
 
+    return probes.cached(facts_of(machine), shapes=shapes_of(model, dtype, tensor_parallel))
+
+
+def shapes_of(model: Model, dtype: str, tensor_parallel: int) -> Shapes:
+    """What this model hands to the probed operators on one of `tensor_parallel` ranks."""
     levels = max(1, len(model.vision.deepstack))
-    shapes = probes.Shapes(
+    return Shapes(
         vision_heads=max(1, model.vision.heads // tensor_parallel),
         head_size=model.vision.head_dim,
         hidden=model.text.hidden,
         merged=model.text.hidden * levels,
         dtype=dtype,
     )
-    return probes.cached(facts_of(machine), shapes=shapes)
+
+
+def ask(plan: Plan, told: Callable[[str, Finding], None] | None = None) -> bool:
+    """Probe what is not known yet at the plan's shapes, before its engine takes the chips; whether anything was asked.
+
+    Nothing is asked without chips, with ASCEND_VL=off or ASCEND_VL_PROBE=off. The plan is worth resolving again after.
+    """
+    machine, wanted = plan.machine, os.environ.get("ASCEND_VL_PROBE", "").strip().lower()
+    if machine.described or not machine.chips or switched_off() or wanted == "off":
+        return False
+    from ascend_vl.probes import runner
+
+    shapes = shapes_of(plan.model, str(plan.value("dtype")), plan.tensor_parallel_size)
+    facts = facts_of(machine)
+    known = cached_findings(plan.model, machine, shapes.dtype, plan.tensor_parallel_size)
+    unknown = [name for name in runner.needed(facts) if name not in known]
+    if unknown:
+        runner.run(facts, shapes, unknown, told=told)
+    return bool(unknown)
 
 
 def change_arguments(
@@ -61,4 +88,4 @@ def outcomes(machine: Machine, findings: dict[str, Finding]) -> list[Outcome]:
     return [] if switched_off() else expected(facts_of(machine), findings)
 
 
-__all__ = ["cached_findings", "change_arguments", "facts_of", "outcomes", "switched_off", "why"]
+__all__ = ["ask", "cached_findings", "change_arguments", "facts_of", "outcomes", "shapes_of", "switched_off", "why"]

@@ -9,6 +9,7 @@ from typing import Any
 from ascend_vl.adaptations.record import Finding
 from ascend_vl.language import Text
 from ascend_vl.probes import cache, device, shapes
+from ascend_vl.probes.field_questions import QUESTIONS
 from ascend_vl.probes.registry import PROBES
 
 MARK = "ascend-vl-probe "
@@ -39,7 +40,7 @@ def main() -> int:
 
     try:
         device.prepare(request.get("device", 0), request.get("anyway", False))
-        finding = PROBES[request["probe"]].run(shapes.from_json(request["shapes"]), note)
+        finding = (PROBES | QUESTIONS)[request["probe"]].run(shapes.from_json(request["shapes"]), note)
         device.finish()
         finding = Finding(finding.fault, finding.reason, numbers | dict(finding.numbers))
     except Exception as error:

@@ -26,7 +26,7 @@ PROBES: dict[str, Probe] = {
     )
 }
 
-# What `verify` records instead of a probe asking: whether an identical second picture request was answered like the first.
+# What `verify` records instead of a probe asking: was an identical second picture request answered like the first?
 REPEAT = Probe(
     "repeat-request", Text("an identical second picture request", "完全相同的第二次图片请求"), recorded, __name__
 )

@@ -66,7 +66,7 @@ def suspects(recognised: list[Recognised], subject: Subject) -> list[Suspect]:
 def _fit(cause: Cause, subject: Subject) -> tuple[float, Text]:
     when = cause.when
     if not (when.kinds or when.products or when.since or when.before):
-        return 0.25, Text("independent of the machine", "与机器无关")
+        return 1.0, Text("independent of the machine", "与机器无关")
     if matches(when, subject):
         return 1.0, Text("it speaks of this chip and release", "与本机芯片及版本相符")
     unknown = (
@@ -76,4 +76,4 @@ def _fit(cause: Cause, subject: Subject) -> tuple[float, Text]:
     )
     if unknown:
         return 0.75, Text("chip or release is not known here", "芯片或版本未知")
-    return 1.0, Text("it speaks of another chip or release", "针对其他芯片或版本")
+    return 0.25, Text("it speaks of another chip or release", "针对其他芯片或版本")

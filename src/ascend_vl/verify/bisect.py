@@ -43,6 +43,7 @@ class Search:
     out: Path
     dtype: str
     progress: Callable[[str], None] = lambda text: None
+    room: int | None = None
     captures: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
 
@@ -58,7 +59,8 @@ def bisect(search: Search) -> dict[str, Any]:
     one_case = _single(search)
     options = capture.Options(dtype=search.dtype, golden=True, name="base")
     base = capture.transformers(search.base, one_case, search.out / "base", options)
-    with targets.engine(search.candidate, search.dtype, enforce_eager=True) as running:
+    search.room = _room(base.answers[search.case.id], search.case)
+    with _engine(search) as running:
         server = remote.Server(running.url, running.api_key)
         options = capture.Options(dtype=search.dtype, name="candidate", forced=_forced(base))
         candidate = capture.from_server(
@@ -83,6 +85,17 @@ def bisect(search: Search) -> dict[str, Any]:
     runs.write_json(search.out / "bisect.json", finding)
     runs.write_manifest(search.out)
     return finding
+
+
+def _engine(search: Search) -> Any:
+    """The candidate, eager (a compiled block cannot be looked into), with room for this case and little more."""
+    return targets.engine(search.candidate, search.dtype, enforce_eager=True, max_model_len=search.room)
+
+
+def _room(answer: runs.Answer, case: Case) -> int:
+    """Tokens to serve this case with, in steps of 2048: engines warm up with as large a picture as fits."""
+    needed = 2 * (len(answer.stages["prompt_ids"]) + case.max_tokens)
+    return 2048 * math.ceil(needed / 2048)
 
 
 def _single(search: Search) -> Path:
@@ -298,9 +311,8 @@ def _heal(search: Search, finding: dict[str, Any]) -> dict[str, Any] | None:
     for name in [name for name in CURES.get(kind, ()) if name in known]:
         search.progress(f"{Text('trying', '尝试')} {name}")
         os.environ[override.VARIABLE] = ",".join(filter(None, (before, f"+{name}")))
-        trial = Search(
-            search.base, search.candidate, search.case, search.cases, search.out / "trials" / name, search.dtype
-        )
+        place = search.out / "trials" / name
+        trial = Search(search.base, search.candidate, search.case, search.cases, place, search.dtype, room=search.room)
         try:
             if _healed(trial, finding["module"]):
                 return {"adaptation": name, "confirmed": True}
@@ -316,7 +328,7 @@ def _heal(search: Search, finding: dict[str, Any]) -> dict[str, Any] | None:
 
 def _healed(trial: Search, point: str) -> bool:
     trial.out.mkdir(parents=True, exist_ok=True)
-    with targets.engine(trial.candidate, trial.dtype, enforce_eager=True) as running:
+    with _engine(trial) as running:
         server = remote.Server(running.url, running.api_key)
         with session(trial.base, trial.dtype, _single(trial), trial.case.id) as reference:
             return not _strays(trial, server, reference, point)

@@ -46,7 +46,7 @@ class PointWatch:
             self._pieces.append(rows(entering))
             return forward(*given, **named)
         output = forward(*given, **named)
-        self._pieces.append(rows(stream(output)))
+        self._pieces.append(rows(stream(output, layer=".layers." in self.point)))
         return output
 
 
@@ -56,12 +56,15 @@ def _second_or_first(given: tuple[Any, ...]) -> Any:
     return floats[0]
 
 
-def stream(output: Any) -> torch.Tensor:
-    """A module's output as one tensor; vLLM's text layers give (hidden states, residual), whose sum is the stream."""
+def stream(output: Any, layer: bool) -> torch.Tensor:
+    """A module's output as one tensor; vLLM's text layers give (hidden states, residual), whose sum is the stream.
+
+    Its last norm gives such a pair too, of which only the first counts.
+    """
     if isinstance(output, torch.Tensor):
         return output
     first, second = output[0], output[1] if len(output) > 1 else None
-    if isinstance(second, torch.Tensor) and second.shape == first.shape:
+    if layer and isinstance(second, torch.Tensor) and second.shape == first.shape:
         summed: torch.Tensor = first.double().cpu() + second.double().cpu()
         return summed
     return first  # type: ignore[no-any-return]

@@ -21,6 +21,9 @@ BOUNDS = {"float32": (1e-5, 1e-5), "float16": (0.05, 0.02), "bfloat16": (0.2, 0.
 # From a step's own predictions to the next latent there is float32 arithmetic only, whatever the model's dtype.
 LATENT_BOUND = 1e-4
 SIDE = 512
+# Up to this default size a checkpoint is one that draws shapes, like the demo's.
+SHAPES_SIDE = 256
+SHAPES_SHARE = 0.75
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -48,6 +51,32 @@ def run(session: Session) -> None:
         session.progress(f"drawing: {name}")
         _case(session, server, drawer, name, {**fields, "size": f"{side}x{side}"}, dtype, folder)
     session.earn("drew")
+    if max(map(int, drawing["default_size"].split("x"))) <= SHAPES_SIDE:
+        _shapes(session, server, folder)
+
+
+def _shapes(session: Session, server: Any, folder: Path) -> None:
+    """A checkpoint this small draws coloured shapes: are the asked ones there?"""
+    from ascend_vl.drawing import client as drawing
+    from ascend_vl.images import decode
+    from ascend_vl.verify import drawn_shapes
+
+    there = asked = 0
+    for number, (prompt, things) in enumerate(drawn_shapes.PROMPTS.items()):
+        session.progress(f"drawing: {prompt}")
+        with server.client() as client:
+            answer = drawing.draw(client, prompt, seed=number)
+        (folder / f"shapes-{number}.png").write_bytes(answer.data)
+        pixels = np.asarray(decode(answer.data))
+        asked += len(things)
+        there += sum(drawn_shapes.matches(pixels, thing) for thing in things)
+    session.check(
+        "asked shapes and colours are there",
+        there >= SHAPES_SHARE * asked,
+        f"{there} of {asked} in their colour, shape and place (bound {SHAPES_SHARE:g})",
+        there=there,
+        asked=asked,
+    )
 
 
 def cases(recipes: list[str]) -> dict[str, dict[str, Any]]:

@@ -82,3 +82,10 @@ def define(namespace: str, operator: Operator) -> Any:
     library.impl(operator.name, operator.body, "Meta")
     _kept.append(library)
     return getattr(getattr(torch.ops, namespace), operator.name)
+
+
+def declare(namespace: str, schema: str) -> None:
+    """Let an operator of library `namespace` exist without a body."""
+    library = torch.library.Library(namespace, "FRAGMENT")
+    library.define(schema)
+    _kept.append(library)
