@@ -35,4 +35,11 @@ eval-demo: setup ## measure the bundled checkpoint on 500 held-out scenes throug
 matrix: setup ## faults and cures on emulated chips: docs/*/matrix.md (an hour on two cores)
 	$(RUN) -m benchmarks.matrix
 
+STACKS ?= 0.18.0 0.23.0.post1
+stacks: setup ## the unmodified vllm-ascend releases beside torch, for the emulated NPU (.venv-ascend-*)
+	@for version in $(STACKS); do $(RUN) -m npu_emulator.stacks make $$version --project . || exit 1; done
+
+stacks-all: ## the same with 0.11.0 and the early warning 0.26.0rc1
+	@$(MAKE) stacks STACKS="0.11.0 0.18.0 0.23.0.post1 0.26.0rc1"
+
 .PHONY: help setup demo test lint train eval-demo matrix

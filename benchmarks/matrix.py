@@ -200,25 +200,27 @@ def read(cells: dict[str, Cell], folder: Path, stack: str, chip: str, side: str)
 HEAD = Text(
     """# Faults and cures (emulated)
 
-Everything on this page is emulated: the unmodified vllm-ascend releases ran on a CPU against `npu_emulator`, with one named
-fault at a time. It shows that ascend-vl and the releases agree with our model of the chips; it is no evidence about hardware.
-Made by `make matrix` at commit `{commit}`, with the peaked random checkpoint of the tests: text, one and two pictures, greedy.
+Everything on this page is emulated: the unmodified vllm-ascend releases ran on a CPU against `npu_emulator`, with one
+named fault at a time. It shows that ascend-vl and the releases agree with our model of the chips; it is no evidence
+about hardware. Made by `make matrix` at commit `{commit}`, with the peaked random checkpoint of the tests: text, one
+and two pictures, greedy.
 
 A cell says how the framework alone fails (error text, or features of the vision tower against the same run without the
-fault), where upstream deals with the fault, or that the operator is not called; and, for a failure, whether ascend-vl answers
-as the framework does without the fault (features within 2 %, equal tokens wherever the choice is not close), with which
-adaptations in force.
+fault), where upstream deals with the fault, or that the operator is not called; and, for a failure, whether ascend-vl
+answers as the framework does without the fault (features within 2 %, equal tokens wherever the choice is not close),
+with which adaptations in force.
 
 | fault (emulated) | {columns} |
 """,
     """# 故障与修复（模拟）
 
-本页全部内容均为模拟：未经修改的 vllm-ascend 各版本在 CPU 上基于 `npu_emulator` 运行，每次只启用一个具名故障。它说明 ascend-vl
-与这些版本符合我们对芯片的模型，不构成硬件证据。由 `make matrix` 在提交 `{commit}` 上生成，使用测试用的随机权重：纯文本、单图、双图，
-贪心解码。
+本页全部内容均为模拟：未经修改的 vllm-ascend 各版本在 CPU 上基于 `npu_emulator` 运行，每次只启用一个具名故障。
+它说明 ascend-vl 与这些版本符合我们对芯片的模型，不构成硬件证据。
+由 `make matrix` 在提交 `{commit}` 上生成，使用测试用的随机权重：纯文本、单图、双图，贪心解码。
 
-单元格说明：框架自身如何失败（错误文本，或视觉塔特征与无故障运行的偏差）、上游在何处已处理、或该算子未被调用；对失败项，说明启用
-ascend-vl 后回答是否与无故障时一致（特征偏差 2 % 以内，且非临界位置的 token 相同），以及生效的适配。
+单元格说明：框架自身如何失败（错误文本，或视觉塔特征与无故障运行的偏差）、上游在何处已处理、或该算子未被调用；
+对失败项，说明启用 ascend-vl 后回答是否与无故障时一致（特征偏差 2 % 以内，且非临界位置的 token 相同），
+以及生效的适配。
 
 | 故障（模拟） | {columns} |
 """,

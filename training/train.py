@@ -30,8 +30,15 @@ LATE = BatchConfig(late=True, two_image_steps=0.3, extra_images=8, drawings=22)
 
 @dataclass(frozen=True)
 class Recipe:
-    # the cosine's length from a step on: it was set anew twice, when the machine's pace was known
-    lengths: tuple[tuple[int, int], ...] = ((0, 3400), (146, 3000), (LATE_FROM, 3900), (MENTION_FROM, 4560))
+    # the cosine's length from a step on: set anew as the machine's pace and what was still unlearned became known
+    lengths: tuple[tuple[int, int], ...] = (
+        (0, 3400),
+        (146, 3000),
+        (LATE_FROM, 3900),
+        (MENTION_FROM, 4560),
+        (3624, 5700),
+        (4240, 4700),
+    )
     seed: int = 20261130
     warmup: int = 60
     final_rate: float = 0.02

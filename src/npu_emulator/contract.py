@@ -28,6 +28,7 @@ class Operator:
     `body` receives ordinary CPU tensors. Arguments named in `host` are CPU tensors or lists, those in `either` may be
     on
     either side (releases of vllm-ascend pass both), all others are on the NPU.
+    `schema`: the published argument list and returns, where torch.compile must trace it and annotations do not tell.
     The name exists from torch_npu `since` until before `until`. `source` says where the contract is stated.
     """
 
@@ -39,6 +40,7 @@ class Operator:
     until: str | None = None
     namespace: str = "torch_npu"
     either: tuple[str, ...] = ()
+    schema: str | None = None
 
 
 OPERATORS: dict[str, Operator] = {}
@@ -53,6 +55,7 @@ def operator(
     until: str | None = None,
     namespace: str = "torch_npu",
     either: tuple[str, ...] = (),
+    schema: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as the body of operator `name`. Raises ValueError without a source or twice
     for one name.
@@ -63,7 +66,7 @@ def operator(
     def register(body: Callable[..., Any]) -> Callable[..., Any]:
         if name in OPERATORS:
             raise ValueError(f"operator {name} is registered twice")
-        OPERATORS[name] = Operator(name, body, source, host, since, until, namespace, either)
+        OPERATORS[name] = Operator(name, body, source, host, since, until, namespace, either, schema)
         return body
 
     return register

@@ -14,6 +14,10 @@ from npu_emulator.machine import CANN, GIB, VARIABLE, Machine, from_json
 from npu_emulator.stacks import StackError, cache, differences
 
 PACKAGE = Path(__file__).resolve().parent
+# vLLM compiles ahead of time from torch 2.10 on. These releases were published with an older torch than the one they
+# run with here, whose cache of ahead-of-time graphs takes Inductor's output only.
+NOT_AHEAD_OF_TIME = {"VLLM_USE_AOT_COMPILE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+WITH_OLDER_TORCH = ("0.11.0", "0.18.0")
 
 
 def import_folder(machine: Machine) -> Path:
@@ -53,6 +57,8 @@ def environment(machine: Machine, base: dict[str, str] | None = None) -> dict[st
     ]
     variables[VARIABLE] = machine.to_json()
     variables["PYTHONPATH"] = os.pathsep.join(path)
+    if machine.stack in WITH_OLDER_TORCH:
+        variables |= NOT_AHEAD_OF_TIME
     if SHARED not in variables:
         handle, variables[SHARED] = tempfile.mkstemp(prefix="npu-emulator-")
         os.close(handle)

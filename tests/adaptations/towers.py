@@ -153,9 +153,9 @@ class Tower(nn.Module):
         else:
             offsets = torch.tensor([0, *pictures], dtype=torch.int32).cumsum(0, dtype=torch.int32)
             arguments = {
-                "cu_seqlens": offsets,
-                "cos": angles.cos().half(),
-                "sin": angles.sin().half(),
+                "cu_seqlens": offsets.to(x.device),
+                "cos": angles.cos().half().to(x.device),
+                "sin": angles.sin().half().to(x.device),
                 "max_seqlen": None,
                 "sequence_lengths": None,
             }

@@ -27,7 +27,7 @@ def load(directory: Path, dtype: str = "float32", rank: int = 0, size: int = 1, 
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
     import torch
     from vllm.config import set_current_vllm_config
-    from vllm.distributed import init_distributed_environment, initialize_model_parallel
+    from vllm.distributed import init_distributed_environment, initialize_model_parallel, model_parallel_is_initialized
     from vllm.engine.arg_utils import EngineArgs
     from vllm.model_executor.model_loader import get_model
 
@@ -48,8 +48,9 @@ def load(directory: Path, dtype: str = "float32", rank: int = 0, size: int = 1, 
     os.environ["VLLM_DIST_IDENT"] = str(port)
     with set_current_vllm_config(config):
         address = f"tcp://127.0.0.1:{port}"
-        init_distributed_environment(size, rank, address, rank, backend="gloo")
-        initialize_model_parallel(size)
+        if not model_parallel_is_initialized():
+            init_distributed_environment(size, rank, address, rank, backend="gloo")
+            initialize_model_parallel(size)
         model = get_model(vllm_config=config)
     return BareWorker(model, torch.device("cpu"))
 

@@ -32,3 +32,13 @@ def reference(tiny: Path) -> Any:
     from ascend_vl.drawing.reference import ReferenceDrawer
 
     return ReferenceDrawer(tiny)
+
+
+@pytest.fixture(scope="session")
+def worker(tiny: Path) -> Any:
+    """One worker with the model in float32, for tests that need no engine round it."""
+    import bare
+
+    made = bare.load(tiny)
+    assert made.drawing_open()["released"] > 0
+    return made

@@ -24,13 +24,6 @@ from ascend_vl.drawing.reference import ReferenceDrawer
 pytestmark = pytest.mark.engine
 
 
-@pytest.fixture(scope="module")
-def worker(tiny: Path) -> bare.BareWorker:
-    made = bare.load(tiny)
-    assert made.drawing_open()["released"] > 0
-    return made
-
-
 @pytest.fixture
 def job_of(tokenizer: Any, image_processor: Any) -> Any:
     return lambda case, **changes: oracle.job(case, tokenizer, image_processor, **changes)
@@ -173,6 +166,17 @@ def test_beyond_the_stored_values_it_agrees_with_the_independent_implementation(
 ) -> None:
     job = wider(name, reference.tokenizer, reference.image_processor)
     agree(bare.draw(worker, job, 5), reference.draw(job)[1], 1e-5, 1e-4, 1)
+
+
+def test_bfloat16_stays_within_the_stated_band(tiny: Path, reference: ReferenceDrawer) -> None:
+    from ascend_vl.verify.stage_drawing import BOUNDS, follow
+
+    half = bare.load(tiny, dtype="bfloat16")
+    assert half.drawing_open()["dtype"] == "bfloat16"
+    for name in ("tall", "three references"):
+        job = wider(name, reference.tokenizer, reference.image_processor)
+        worst, rms, latent = follow(reference, job, bare.draw(half, job))
+        assert 1e-4 < rms < BOUNDS["bfloat16"][1] and worst < BOUNDS["bfloat16"][0] and latent < 1e-4
 
 
 def test_exact_drawings_repeat_bit_for_bit_however_they_are_cut_and_beside_others(

@@ -113,6 +113,13 @@ def test_the_910b_ports_measured_kv_cache() -> None:
     assert 0.8 * 35.26 <= plan.memory.kv / GIB <= 35.26
 
 
+def test_the_910b_ports_loaded_weights() -> None:
+    """16.63 GB after loading: the weights without the head, and the rotary table beside them (GB meaning GiB)."""
+    memory = planned("hidream-o1", Wishes(drawing="off"), chip="800i-a2", vllm_ascend="0.18.0").memory
+    assert memory.rotary == 256 * 2**20
+    assert (memory.weights + memory.rotary) / GIB == pytest.approx(16.63, abs=0.06)
+
+
 @pytest.mark.parametrize(("length", "gigabytes"), [(8192, 0.4), (16384, 1.6), (32768, 6.4), (40960, 10.07)])
 def test_the_mask(length: int, gigabytes: float) -> None:
     choice = Choice(int(43.2 * GIB), "310P", "0.18.0", "float16", 1, length, 0.6, False, 16)

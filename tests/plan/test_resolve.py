@@ -207,6 +207,19 @@ def test_the_oracles_checkpoint_on_a_cpu(tmp_path: Path) -> None:
     assert "--enforce-eager" in found.command
 
 
+def test_quantised_checkpoints() -> None:
+    model = known_model("qwen3-vl-8b")
+    assert model is not None
+    half = model.file_bytes // 2
+    w8a8 = dataclasses.replace(model, quantised="ModelSlim W8A8 (version 1.0)", file_bytes=half)
+    found = resolve(w8a8, Wishes(), DUO)
+    assert flag(found, "--quantization") == "ascend"
+    assert found.memory.weights == pytest.approx(half, rel=0.01)
+    other = resolve(dataclasses.replace(model, quantised="gptq, 4 bits"), Wishes(), DUO)
+    assert "--quantization" not in other.command
+    assert any("gptq" in warning.en for warning in other.warnings)
+
+
 def test_several_machines() -> None:
     found = plan("qwen3-vl-32b", Wishes(nodes=2, master_addr="10.0.0.1"), describe(chip="a3", chips=2))
     assert found.tensor_parallel_size == 4

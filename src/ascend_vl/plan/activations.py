@@ -8,6 +8,12 @@ GIB = 2**30
 PADDED_HEAD = 128
 
 
+def rotary_bytes(model: Model, dtype: str) -> int:
+    """The table of cosines and sines on every chip, bytes: rows for all positions x head width x element size."""
+    rows = int(table().setting("memory-rotary-positions")) * model.text.max_positions
+    return rows * model.text.head_dim * DTYPE_BYTES[dtype]
+
+
 def tower_bytes(model: Model, visual_tokens: int, dtype: str, tensor_parallel: int, on_npu: bool) -> int:
     """Peak of the vision tower on one chip for one picture of `visual_tokens`, bytes, an upper estimate.
 

@@ -125,6 +125,13 @@ def remarks(model: Model, wishes: Wishes, machine: Machine, memory: Memory, draw
                 "尚无人证明 HiDream-O1 的文本回答可用；使用前请运行 ascend-vl verify。",
             )
         )
+    if model.quantised and machine.chips and not model.quantised.startswith("ModelSlim"):
+        found.append(
+            Text(
+                f"Nothing is known about this quantised layout on an NPU: {model.quantised}.",
+                f"这种量化格式在 NPU 上的情况未知：{model.quantised}。",
+            )
+        )
     if model.family == "qwen3-vl-moe" and machine.kind == "310P":
         found.append(
             Text(

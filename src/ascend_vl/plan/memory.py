@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from ascend_vl.plan.activations import GIB, drawing_bytes, language_bytes, tower_bytes
+from ascend_vl.plan.activations import GIB, drawing_bytes, language_bytes, rotary_bytes, tower_bytes
 from ascend_vl.plan.model import Model
 from ascend_vl.rules import in_range, table
 
@@ -51,6 +51,7 @@ class Memory:
     weights: int
     non_kv: int
     non_kv_rule: str
+    rotary: int
     tower: int
     language: int
     others: int
@@ -107,12 +108,16 @@ def add_up(model: Model, choice: Choice) -> Memory:
         if choice.w8a8
         else model.weight_bytes(choice.dtype, choice.tensor_parallel, choice.drawing)
     )
-    image_tokens = min(int(rules.setting("image-tokens-max")), choice.max_model_len)
+    batched = int(rules.setting("batched-tokens"))
+    if choice.kind == "cpu":
+        batched = min(batched, choice.max_model_len)
+    # The profile run fills the batch with pictures, or takes one that is larger than the batch.
+    image_tokens = min(int(rules.setting("image-tokens-max")), max(choice.max_model_len, batched))
     tower = tower_bytes(model, image_tokens, choice.dtype, choice.tensor_parallel, choice.kind != "cpu")
-    batched = min(8192, choice.max_model_len)
     language = language_bytes(model, batched, choice.max_num_seqs, choice.dtype, choice.tensor_parallel)
     floor = int(rules.setting("memory-non-kv") * GIB)
-    computed = int(rules.setting("memory-runtime") * GIB) + max(tower, language)
+    rotary = rotary_bytes(model, choice.dtype)
+    computed = int(rules.setting("memory-runtime") * GIB) + rotary + max(tower, language)
     cells = choice.max_model_len**2 if has_full_mask(choice.kind, choice.version) else 0
     budget = int(choice.utilisation * choice.total)
     drawing = drawing_bytes(model, choice.tensor_parallel) if choice.drawing else 0
@@ -129,6 +134,7 @@ def add_up(model: Model, choice: Choice) -> Memory:
         weights=weights,
         non_kv=non_kv,
         non_kv_rule="memory-non-kv" if floor >= computed else "memory-runtime",
+        rotary=rotary,
         tower=tower,
         language=language,
         others=others,

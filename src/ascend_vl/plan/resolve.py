@@ -40,7 +40,7 @@ def resolve(checkpoint: "Checkpoint | Model", wishes: Wishes, machine: Machine) 
     eager = _eager(wishes, machine)
     sequences = _sequences(wishes, machine)
     memory, chosen = _sizes(model, wishes, machine, str(dtype.value), draws, int(str(sequences.value)))
-    values = [dtype, *chosen, sequences, eager, *extra, *_fixed(machine, extra), *_served(wishes)]
+    values = [dtype, *chosen, sequences, eager, *extra, *_fixed(model, machine, extra), *_served(wishes)]
     if model.has_head:
         values.append(drawing)
     warnings += gate.remarks(model, wishes, machine, memory, draws)
@@ -278,7 +278,7 @@ def _host_sizes(
     return with_changes(model, memory, ways), values
 
 
-def _fixed(machine: Machine, extra: list[Value]) -> list[Value]:
+def _fixed(model: Model, machine: Machine, extra: list[Value]) -> list[Value]:
     """Flags that a rule alone decides, unless an adaptation set them."""
     values = []
     if machine.kind == "310P" and all(value.name != "enable_prefix_caching" for value in extra):
@@ -290,6 +290,9 @@ def _fixed(machine: Machine, extra: list[Value]) -> list[Value]:
     if machine.kind in ("A2", "A3"):
         why = Text("a growing cache of processed images ran servers out of memory", "图像处理缓存增长曾使服务内存耗尽")
         values.append(Value("mm_processor_cache_gb", 0, "rule", why, "flag-mm-processor-cache"))
+    if machine.chips and model.quantised.startswith("ModelSlim"):
+        why = Text("the checkpoint was quantised by ModelSlim", "权重由 ModelSlim 量化")
+        values.append(Value("quantization", "ascend", "rule", why, "flag-quantization"))
     return [*values, _media(machine)]
 
 

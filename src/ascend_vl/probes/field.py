@@ -27,8 +27,8 @@ LOG_FOLDER = Path("ascend") / "log" / "debug" / "plog"
 # Vision towers of the published checkpoints: heads of 8B, 30B-A3B, 32B, 235B and HiDream-O1 are 72 wide, of 2B and
 # 4B 64.
 TOWERS = {
-    "72": Shapes(vision_heads=16, head_size=72, hidden=4096, merged=12288, pictures=(3520, 480, 3520, 64)),
-    "64": Shapes(vision_heads=16, head_size=64, hidden=2560, merged=7680, pictures=(3520, 480, 3520, 64)),
+    "72": Shapes(vision_heads=16, head_size=72, hidden=4096, merged=12288, pictures=(3520, 480, 64)),
+    "64": Shapes(vision_heads=16, head_size=64, hidden=2560, merged=7680, pictures=(3520, 480, 64)),
 }
 # What these questions do not cover, said in the report so that nobody reads more into it.
 NOT_ASKED = {

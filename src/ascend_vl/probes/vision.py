@@ -1,5 +1,6 @@
 """Four questions to the vision attention operators: head width, empty sequences, borders, precision."""
 
+import functools
 from typing import TYPE_CHECKING
 
 from ascend_vl.adaptations.record import Finding
@@ -67,17 +68,21 @@ class Question:
         q, k, v = (t.to(self.npu) for t in self.heads)
         return device.fetched(padded(operator, q, k, v, self.lengths, self.scale, width))
 
-    def judge(self, target: "torch.Tensor") -> "Verdict":
-        """`target` against float64 and against plain PyTorch in the dtype under test."""
+    @functools.cached_property
+    def wanted(self) -> "tuple[torch.Tensor, torch.Tensor]":
+        """The result in float64 and by plain PyTorch in the dtype under test; computed once, it is the slow part."""
         import torch
 
-        from ascend_vl.probes import judge, references
+        from ascend_vl.probes import references
 
-        wanted = (
-            references.packed_attention(*self.heads, self.pictures, self.scale, d) for d in (torch.float64, self.dtype)
-        )
-        golden, reference = wanted
-        return judge.judge(golden, reference, target)
+        golden = references.packed_attention(*self.heads, self.pictures, self.scale, torch.float64)
+        return golden, references.packed_attention(*self.heads, self.pictures, self.scale, self.dtype)
+
+    def judge(self, target: "torch.Tensor") -> "Verdict":
+        """`target` against `wanted`."""
+        from ascend_vl.probes import judge
+
+        return judge.judge(*self.wanted, target)
 
     def smallest_width(self, operator: str, head_size: int) -> int | None:
         """The smallest width the operator takes and is right at; None when there is none."""

@@ -89,7 +89,9 @@ def bisect(search: Search) -> dict[str, Any]:
 
 def _engine(search: Search) -> Any:
     """The candidate, eager (a compiled block cannot be looked into), with room for this case and little more."""
-    return targets.engine(search.candidate, search.dtype, enforce_eager=True, max_model_len=search.room)
+    # Its memory is not in question: the warm-up with the largest picture there can be is left out.
+    extra = ("--skip-mm-profiling",)
+    return targets.engine(search.candidate, search.dtype, enforce_eager=True, max_model_len=search.room, extra=extra)
 
 
 def _room(answer: runs.Answer, case: Case) -> int:

@@ -6,7 +6,12 @@ from npu_emulator.contract import operator
 from npu_emulator.operators.refusal import check_no_bf16, require_aclnn
 
 
-@operator("npu_dynamic_quant", source="torch_npu schema; vllm-ascend 0.18.0 _310p/quantization/methods/w8a8_dynamic.py")
+@operator(
+    "npu_dynamic_quant",
+    schema="(Tensor input, *, Tensor? smooth_scales=None, Tensor? group_index=None, ScalarType? dst_type=None) "
+    "-> (Tensor, Tensor)",
+    source="torch_npu 2.9.0 schema; vllm-ascend 0.18.0 _310p/quantization/methods/w8a8_dynamic.py",
+)
 def npu_dynamic_quant(input: torch.Tensor, **unused: object) -> tuple[torch.Tensor, torch.Tensor]:
     """Symmetric int8 per row: returns (int8, scale float32) with input = int8 * scale."""
     check_no_bf16("DynamicQuant", input)

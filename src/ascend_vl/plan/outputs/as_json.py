@@ -64,6 +64,7 @@ def memory_json(memory: Memory) -> dict[str, Any]:
         "weights": memory.weights,
         "non_kv": memory.non_kv,
         "non_kv_rule": memory.non_kv_rule,
+        "rotary_table": memory.rotary,
         "tower_upper_estimate": memory.tower,
         "language_upper_estimate": memory.language,
         "other_processes": memory.others,

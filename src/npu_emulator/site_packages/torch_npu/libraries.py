@@ -53,6 +53,8 @@ def traceable(operator: Operator, operators: dict[str, Operator]) -> bool:
     """Whether `operator` has only plain arguments, returns new tensors, writes to none, and has no further
     overloads.
     """
+    if operator.schema is not None:
+        return True
     parameters = inspect.signature(operator.body).parameters
     if operator.name.endswith("_") or operator.name in IN_PLACE or WRITTEN & parameters.keys() or operator.host:
         return False
@@ -77,7 +79,8 @@ def _implement_aten(operator: Operator) -> None:
 def define(namespace: str, operator: Operator) -> Any:
     """Make `operator` a traceable operator of library `namespace`; what to call."""
     library = torch.library.Library(namespace, "FRAGMENT")
-    library.define(operator.name + torch.library.infer_schema(operator.body, mutates_args=()))
+    schema = operator.schema or torch.library.infer_schema(operator.body, mutates_args=())
+    library.define(operator.name + schema)
     library.impl(operator.name, bind(operator), "PrivateUse1")
     library.impl(operator.name, operator.body, "Meta")
     _kept.append(library)

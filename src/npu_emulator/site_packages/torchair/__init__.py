@@ -39,5 +39,9 @@ def get_npu_backend(*, compiler_config: Any = None, **options: Any) -> Callable[
     return backend
 
 
+def register_replacement(*args: Any, **kwargs: Any) -> None:
+    """Without effect: this compiler replaces no patterns."""
+
+
 def patch_for_hcom() -> None:
     """Without effect."""
