@@ -16,7 +16,7 @@ setup: ## the development environment in .venv
 	@bash scripts/dev/install.sh "$(PYTHON)" "$(VENV)"
 
 demo: setup ## serve the bundled model on this CPU, look at a picture, verify, report
-	$(VENV)/bin/ascend-vl demo --out $(OUT)/demo
+	$(VENV)/bin/ascend-vl demo --out $(OUT)/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: lint ## set-up, lint, types and all tests
 	$(RUN) -m pytest

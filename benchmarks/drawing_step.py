@@ -34,36 +34,36 @@ def checkpoint(wide: bool) -> Path:
 
 
 def widen(directory: Path) -> None:
-    """Repeat the random checkpoint at hidden 512, intermediate 1536, 16 heads of 32, 4 key heads, the tower kept."""
-    import zlib
-
+    """Make the random checkpoint again at hidden 512, intermediate 1536, 16 heads of 32 and 4 key heads; tower kept."""
     import torch
     from safetensors.torch import save_file
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-    config = json.loads((directory / "config.json").read_text())
-    text, vision = config["text_config"], config["vision_config"]
-    text |= {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 16, "num_key_value_heads": 4}
-    vision["out_hidden_size"] = 512
-    (directory / "config.json").write_text(json.dumps(config))
-    scale = {64: 512, 128: 1536, 16: 128}
-    kv = {64: 128}
+    settings = json.loads((directory / "config.json").read_text())
+    settings["text_config"] |= {"hidden_size": 512, "intermediate_size": 1536}
+    settings["text_config"] |= {"num_attention_heads": 16, "num_key_value_heads": 4}
+    settings["vision_config"]["out_hidden_size"] = 512
+    (directory / "config.json").write_text(json.dumps(settings))
+    with torch.device("meta"):
+        model = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**settings))
+    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
+    shapes |= {
+        "model.x_embedder.proj1.weight": [128, 3072],
+        "model.x_embedder.proj2.weight": [512, 128],
+        "model.x_embedder.proj2.bias": [512],
+        "model.t_embedder1.mlp.0.weight": [512, 256],
+        "model.t_embedder1.mlp.0.bias": [512],
+        "model.t_embedder1.mlp.2.weight": [512, 512],
+        "model.t_embedder1.mlp.2.bias": [512],
+        "model.final_layer2.linear.weight": [3072, 512],
+        "model.final_layer2.linear.bias": [3072],
+    }
+    generator = torch.Generator().manual_seed(0)
     tensors = {}
-    for name, shape in json.loads((ROOT / "tests/data/oracle/tensors.json").read_text()).items():
-        if name.startswith("model.visual.") and "merger" not in name:
-            new = shape
-        elif name.startswith("model.visual."):
-            new = [512, *shape[1:]] if "linear_fc2" in name else shape
-        elif "k_proj" in name or "v_proj" in name:
-            new = [kv[64], 512]
-        elif "norm" in name and shape == [32]:
-            new = shape
-        else:
-            new = [scale.get(n, n) for n in shape]
-        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-        noise = torch.randn(new, generator=generator)
-        tensors[name] = (
-            1 + 0.1 * noise if "norm" in name and name.endswith("weight") else noise / max(new[-1], 1) ** 0.5
-        )
+    for name, shape in sorted(shapes.items()):
+        noise = torch.randn(shape, generator=generator)
+        norm = "norm" in name and name.endswith("weight")
+        tensors[name] = 1 + 0.1 * noise if norm else noise / max(shape[-1], 1) ** 0.5
     for old in directory.glob("*.safetensors*"):
         old.unlink()
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})

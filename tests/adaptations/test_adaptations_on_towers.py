@@ -172,6 +172,20 @@ def test_pictures_together_give_what_each_gives_alone_in_any_order_and_again(mac
             assert torch.equal(part, alone[i][0])
 
 
+def test_a_buffer_of_offsets_that_is_filled_anew_is_read_anew_in_the_next_forward(machine, monkeypatch):
+    monkeypatch.setenv("ASCEND_VL_ADAPT", "+vision-lengths")
+    model = Model("0.18.0")
+    construct(model, "0.18.0")
+    attention, buffer = model.visual.blocks[0].attn.attn, offsets([24, 8])
+    rows = heads(pixels([32]))
+    attention(**rows, cu_seqlens=buffer)
+    buffer.copy_(offsets([8, 24]))
+    # The hook of the tower, without the layers, which would take other lengths.
+    monkeypatch.setattr(model.visual, "forward", lambda: None)
+    model.visual()
+    assert torch.equal(attention(**rows, cu_seqlens=buffer), attention(**rows, cu_seqlens=offsets([8, 24])))
+
+
 def heads(rows: torch.Tensor) -> dict[str, torch.Tensor]:
     """Three different views of the rows as (1, T, 2, 72)."""
     shaped = rows.view(1, -1, 2, 72)

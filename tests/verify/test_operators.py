@@ -230,3 +230,27 @@ def test_a_text_layer_gives_the_sum_of_its_pair_and_the_last_norm_its_first():
     assert torch.equal(stream(pair, layer=True), torch.full((2, 3), 3.0, dtype=torch.float64))
     assert torch.equal(stream(pair, layer=False), torch.ones(2, 3))
     assert torch.equal(stream(torch.ones(2, 3), layer=True), torch.ones(2, 3))
+
+
+def test_a_saved_call_is_recomputed_by_its_kind(tmp_path):
+    from ascend_vl.verify.replay import plain_call
+
+    positions = torch.stack([torch.arange(9)] * 3)
+    query = noise(9, 64, dtype=torch.float32)
+    angles = operators.mrope_angles(positions, 32, 10000.0, [6, 5, 5])
+    output = operators.rotate(query.reshape(9, 2, 32), angles.cos().float(), angles.sin().float()).reshape(9, 64)
+    call = {"args": [positions, query, query], "kwargs": {}, "output": (output, None)}
+    found = operators.judge("x", MRotaryEmbedding(), call, {}, CONFIG)
+    torch.save({"weights": {}, "config": CONFIG, **plain_call(call)}, tmp_path / "inputs.pt")
+    saved = torch.load(tmp_path / "inputs.pt", weights_only=True)
+    plain = operators.by_kind(found["kind"], saved)
+    again = operators.weigh(plain(torch.float64), plain(torch.float32), saved["output"], None)
+    assert again["why"] == found["why"]
+
+
+def test_values_that_are_not_finite_stray_even_where_the_reference_does_too():
+    from ascend_vl.verify.stage_reference import strays_far
+
+    assert strays_far({"engine": float("inf"), "reference": float("inf")}, 1e-3)
+    assert not strays_far({"engine": 2e-3, "reference": 1e-3}, 1e-3)
+    assert strays_far({"engine": 3.1e-3, "reference": 1e-3}, 1e-3)

@@ -128,7 +128,7 @@ FAULTS = {
     "wrong_mrope_section": (
         "wrong_mrope_section",
         "both",
-        {"verdict": "FAIL", "module": "language_model.layers.0", "operator": "rotary (mrope)"},
+        {"verdict": "FAIL", "module": "language_model.layers.0", "operator": "mrope rotary"},
     ),
     "pixels": ("pixels_normalised_otherwise", "photo", {"verdict": "FAIL", "stage": "pixel_values", "module": None}),
     "overflow": (

@@ -76,9 +76,11 @@ def run(model: Path, out: Path, screen: Screen, starting: Callable[[Path], Abstr
     `starting(model)` gives the `on_stage` of serve.process. Raises what its parts raise; no process is left then.
     """
     from ascend_vl.verify import targets
+    from ascend_vl.verify.capture import require_empty
 
     require_checkpoint(model)
-    out.mkdir(parents=True)
+    require_empty(out)
+    out.mkdir(parents=True, exist_ok=True)
     result = Result(out, str(model))
     screen.step(Text("Serving the bundled model with vLLM", "用 vLLM 启动内置模型"))
     began = time.monotonic()

@@ -40,7 +40,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one chip. `kv` is what becomes KV cache, after the 310P's halving.
+    """Bytes on one chip. `left` is before the 310P's NZ `copies`; `kv` what becomes KV cache, after its halving too.
 
     `outside` is what utilisation leaves alone; mask and drawing must fit there, because vLLM sizes the KV cache before
     either exists. `short` is how much is missing (0 when all fits); `changes` the smallest changes that would fit.
@@ -56,6 +56,7 @@ class Memory:
     language: int
     others: int
     left: int
+    copies: int
     kv_share: float
     kv: int
     kv_token: int
@@ -94,6 +95,14 @@ def kv_share(kind: str, version: str | None) -> float:
     return table().setting("memory-kv-share-310p") if halved else 1.0
 
 
+def nz_copies(model: Model, choice: Choice) -> int:
+    """What vllm-ascend holds a second time on 310P, bytes on one chip."""
+    if choice.kind != "310P" or not in_range(choice.version, "0.18.0rc1", None) or model.quantised or choice.w8a8:
+        return 0
+    copies = int(table().setting("memory-nz-vocabulary-310p"))
+    return copies * model.vocabulary_bytes(choice.dtype, choice.tensor_parallel)
+
+
 def _lost_to_others(choice: Choice) -> int:
     """What the worker takes from its own budget because others hold it."""
     counted = choice.kind == "310P" and in_range(choice.version, "0.22.1rc1", None)
@@ -101,7 +110,7 @@ def _lost_to_others(choice: Choice) -> int:
 
 
 def add_up(model: Model, choice: Choice) -> Memory:
-    """The sum of one choice. KV cache = share x (utilisation x total - weights - the rest - others)."""
+    """The sum of one choice. KV cache = share x (utilisation x total - weights - the rest - others - copies)."""
     rules = table()
     weights = (
         model.w8a8_bytes(choice.tensor_parallel)
@@ -127,7 +136,8 @@ def add_up(model: Model, choice: Choice) -> Memory:
     others = _lost_to_others(choice)
     left = budget - weights - non_kv - others
     share = kv_share(choice.kind, choice.version)
-    kv = int(left * share) if choice.kv_bytes is None else min(choice.kv_bytes, left)
+    copies = nz_copies(model, choice)
+    kv = int((left - copies) * share) if choice.kv_bytes is None else min(choice.kv_bytes, left)
     return Memory(
         choice=choice,
         budget=budget,
@@ -139,6 +149,7 @@ def add_up(model: Model, choice: Choice) -> Memory:
         language=language,
         others=others,
         left=left,
+        copies=copies,
         kv_share=share,
         kv=kv,
         kv_token=model.kv_token_bytes(choice.dtype, choice.tensor_parallel),

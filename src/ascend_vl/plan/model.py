@@ -79,6 +79,11 @@ class Model:
         )
         return self.weight_bytes("float16", tensor_parallel, False) - layers // tensor_parallel
 
+    def vocabulary_bytes(self, dtype: str, tensor_parallel: int) -> int:
+        """Embedding and, unless tied to it, lm_head on one chip, bytes."""
+        matrices = 1 if self.text.tied else 2
+        return matrices * -(-self.text.vocab * self.text.hidden // tensor_parallel) * DTYPE_BYTES[dtype]
+
     def kv_token_bytes(self, dtype: str, tensor_parallel: int) -> int:
         """KV cache of one token on one chip: layers x (k and v) x kv heads there x head width x element size."""
         heads = -(-self.text.kv_heads // tensor_parallel)

@@ -25,7 +25,11 @@ def memory_sum(memory: Memory) -> Text:
     budget = f"{choice.utilisation:g} x {gib(choice.total)} = {gib(memory.budget)} GiB"
     en = f"{budget}; weights {weights}, besides {besides}, left {gib(memory.left)}"
     zh = f"{budget}；权重 {weights}，其他 {chinese}，剩余 {gib(memory.left)}"
-    if memory.left > 0 and memory.kv_share != 1:
+    remaining = memory.left - memory.copies
+    if memory.copies:
+        en += f"; NZ copies {gib(memory.copies)} (memory-nz-vocabulary-310p), remaining {gib(remaining)}"
+        zh += f"；NZ 副本 {gib(memory.copies)}（memory-nz-vocabulary-310p），余 {gib(remaining)}"
+    if remaining > 0 and memory.kv_share != 1:
         en += f", of which {memory.kv_share:g} becomes KV cache: {gib(memory.kv)}"
         zh += f"，其中 {memory.kv_share:g} 用作 KV 缓存：{gib(memory.kv)}"
     en += f"; {choice.max_model_len} tokens need {gib(needed)} GiB of KV cache"

@@ -20,7 +20,7 @@ from ascend_vl.language import Text
 from ascend_vl.verify import capture, comparison, remote, requirements, runs, targets, tolerances
 from ascend_vl.verify.cases import Case, read_cases
 from ascend_vl.verify.reference_session import ReferenceSession, session
-from ascend_vl.verify.stage_reference import three_ways
+from ascend_vl.verify.stage_reference import strays_far, three_ways
 
 SCHEMA = 1
 BEFORE_THE_MODEL = ("request", "image_bytes", "grid", "pixel_values", "prompt_ids")
@@ -30,6 +30,8 @@ CURES = {
     "rotary": ("rotary-dtype",),
     "embeddings": ("embedding-merge",),
 }
+# States in which forcing an adaptation on can change nothing.
+NOT_TRIED = ("not-applicable", "handled-upstream", "active", "forced", "unprobed")
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Search:
     dtype: str
     progress: Callable[[str], None] = lambda text: None
     room: int | None = None
+    states: dict[str, str] = field(default_factory=dict)
     captures: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
 
@@ -62,6 +65,8 @@ def bisect(search: Search) -> dict[str, Any]:
     search.room = _room(base.answers[search.case.id], search.case)
     with _engine(search) as running:
         server = remote.Server(running.url, running.api_key)
+        workers = (running.status or {}).get("workers") or [{}]
+        search.states = {line["id"]: line["state"] for line in workers[0].get("adaptations", [])}
         options = capture.Options(dtype=search.dtype, name="candidate", forced=_forced(base))
         candidate = capture.from_server(
             server, [search.case], search.out / "candidate", options, model=search.candidate
@@ -124,7 +129,7 @@ def _look(
         return {"verdict": "FAIL", "stage": first, "why": details[first], "module": None, "operator": None}
     rows = three_ways(base, candidate)
     floor = tolerances.floor(search.dtype)
-    straying = [row for row in rows if not row["engine"] <= 2 * row["reference"] + floor]
+    straying = [row for row in rows if strays_far(row, floor)]
     if straying:
         return _in_tower(search, server, straying)
     decided = case["fork"] is not None and case["fork"]["near_tie"] is False
@@ -253,13 +258,12 @@ def _inside(search: Search, server: remote.Server, point: str) -> dict[str, Any]
         # What follows a wrong operator is judged on the inputs it got, so the furthest outside is the cause.
         worst = max(failed, key=lambda row: row["target_error"] / row["limit"] if row.get("limit") else math.inf)
         write_reproduction(repro, worst)
-        kind = worst["operator"].partition(" (")[0]
         return {
             **found,
             "verdict": "FAIL",
             "operator": worst["operator"],
             "operator_module": worst["module"],
-            "operator_kind": kind,
+            "operator_kind": worst["kind"],
             "shapes": worst["inputs"],
             "why": worst["why"],
             "reproduction": str(repro),
@@ -307,10 +311,11 @@ def _heal(search: Search, finding: dict[str, Any]) -> dict[str, Any] | None:
     """The first registered adaptation that, forced on, brings the place back; tried, never assumed."""
     from ascend_vl.adaptations import override, registry
 
-    kind = str(finding["operator_kind"]).partition(" (")[0]
+    kind = str(finding["operator_kind"])
     known = registry.ids()
     before = os.environ.get(override.VARIABLE)
-    for name in [name for name in CURES.get(kind, ()) if name in known]:
+    untried = [name for name in CURES.get(kind, ()) if name in known and search.states.get(name) not in NOT_TRIED]
+    for name in untried:
         search.progress(f"{Text('trying', '尝试')} {name}")
         os.environ[override.VARIABLE] = ",".join(filter(None, (before, f"+{name}")))
         place = search.out / "trials" / name

@@ -26,7 +26,7 @@ def kind_of(module: Any) -> str | None:
 
 
 _CLASSES = {
-    "rotary (mrope)": r"MRotaryEmbedding",
+    "mrope rotary": r"MRotaryEmbedding",
     "rotary": r"ApplyRotaryEmb",
     "vision attention": r"MMEncoderAttention",
     "logits": r"LogitsProcessor",
@@ -51,6 +51,7 @@ def judge(
     target = first(call["output"])
     record = {
         "module": name,
+        "kind": kind,
         "operator": f"{kind or 'unknown'} ({type(module).__name__})",
         "inputs": described(call),
         "output": f"{_dtype(target)}{list(target.shape)}",
@@ -104,7 +105,7 @@ def _plain(
         "layer norm": _layer_norm,
         "rms norm": _rms_norm,
         "rotary": _rotary,
-        "rotary (mrope)": _mrope,
+        "mrope rotary": _mrope,
         "vision attention": _vision_attention,
         "text attention": _text_attention,
         "silu and multiply": _silu_and_mul,
@@ -310,7 +311,6 @@ def _logits(module: Any, call: dict[str, Any], weights: Mapping[str, torch.Tenso
 def by_kind(kind: str, recorded: dict[str, Any]) -> Plain:
     """The plain form for a recorded call, as `replay` saved it. Raises ValueError when there is none."""
     module = types.SimpleNamespace(is_neox_style=True, approximate="tanh")
-    kind = kind if kind in _CLASSES else next(name for name in _CLASSES if name.startswith(kind))
     plain = _plain(kind, module, recorded, recorded["weights"], recorded["config"])
     if plain is None:
         raise ValueError(f"no plain form for {kind!r}")

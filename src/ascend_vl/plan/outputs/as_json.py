@@ -69,6 +69,7 @@ def memory_json(memory: Memory) -> dict[str, Any]:
         "language_upper_estimate": memory.language,
         "other_processes": memory.others,
         "left": memory.left,
+        "nz_copies": memory.copies,
         "kv_share": memory.kv_share,
         "kv": memory.kv,
         "kv_token": memory.kv_token,

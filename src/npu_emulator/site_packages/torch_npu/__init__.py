@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from npu_emulator import calls, install, machine
+from npu_emulator import calls, install, machine, triton_kernels
 
 install.stand_ins()
 install.device()
@@ -31,6 +31,7 @@ def _install() -> None:
     sys.modules["torch.npu"] = npu
     torch.version.cann = machine.current().cann  # type: ignore[attr-defined]
     install.after_import("torch._dynamo.device_interface", dynamo.register)
+    triton_kernels.install()
     register_hccl()
     define_operators(globals(), calls.available())
 
