@@ -207,6 +207,8 @@ def test_every_answer_waits_for_its_device_work(
         counts.append(len(waits))
     worker.drawing_result("a")
     assert counts == list(range(1, len(counts) + 1)) and len(waits) == len(counts) + 2
+    before = len(waits)
+    assert worker.drawing_advance("nobody", 1)["state"] == "failed" and len(waits) == before + 1
 
 
 def test_waiting_asks_the_device_and_not_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_weights_are_exact(model: Model, counted: dict[str, Any]) -> None:
 def test_the_tower_is_an_upper_estimate_within_a_fifth(model: Model, counted: dict[str, Any]) -> None:
     for tokens, peak in counted["tower"]:
         estimate = tower_bytes(model, tokens, "float16", 1, on_npu=True)
-        assert 0.98 * peak <= estimate <= 1.2 * peak, (tokens, estimate, peak)
+        assert peak <= estimate <= 1.2 * peak, (tokens, estimate, peak)
 
 
 def test_what_is_held_beside_weights_and_kv_cache_within_a_fifth(model: Model, counted: dict[str, Any]) -> None:
@@ -91,4 +91,4 @@ def test_what_is_held_beside_weights_and_kv_cache_within_a_fifth(model: Model, c
     runtime = table().setting("memory-runtime") * 2**30
     choice = Choice(2**32, "310P", RELEASE, "float16", 1, 256, 0.5, False, 2)
     estimate = runtime + rotary_bytes(model, "float16") + nz_copies(model, choice)
-    assert held <= estimate + runtime and estimate <= 1.35 * held, (estimate, held)
+    assert held <= estimate <= 1.2 * held, (estimate, held)

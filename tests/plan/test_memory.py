@@ -175,7 +175,7 @@ def test_every_model_has_a_plan_or_a_refusal_with_a_way_out(name: str, chip: str
 
 
 def test_32b_takes_the_fewest_chips() -> None:
-    assert planned("qwen3-vl-32b", chip="300i-duo", chips=8).tensor_parallel_size == 2
+    assert planned("qwen3-vl-32b", chip="300i-duo", chips=8).tensor_parallel_size == 4
     assert planned("qwen3-vl-32b", chip="800i-a2", chips=8).tensor_parallel_size == 2
     assert planned("qwen3-vl-8b", chip="800i-a2", chips=8).tensor_parallel_size == 1
 

@@ -21,7 +21,7 @@ def plan(name: str = "qwen3-vl-32b", chip: str = "300i-duo", chips: int = 4, **w
     return resolve(model, Wishes(**wishes), describe(chip=chip, chips=chips))
 
 
-FOUND = plan()
+FOUND = plan(tensor_parallel_size=2, max_model_len=8192)
 
 
 def text(form: str, found: Plan = FOUND) -> str:

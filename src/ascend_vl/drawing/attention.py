@@ -78,17 +78,18 @@ def _heads_first(x: torch.Tensor) -> torch.Tensor:
 
 
 def fused_full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
-    """910B: `npu_fusion_attention`, BNSD, grouped heads native, no mask."""
+    """910B: `npu_fusion_attention`, TND (no transposes), grouped heads native, no mask."""
     import torch_npu
 
-    out = torch_npu.npu_fusion_attention(
-        *(_heads_first(q), _heads_first(k), _heads_first(v), q.shape[1], "BNSD"),
+    return torch_npu.npu_fusion_attention(
+        *(q.contiguous(), k.contiguous(), v.contiguous(), q.shape[1], "TND"),
         scale=scale,
         pre_tockens=NO_LIMIT,
         next_tockens=NO_LIMIT,
+        actual_seq_qlen=[q.shape[0]],
+        actual_seq_kvlen=[k.shape[0]],
         sparse_mode=0,
     )[0]
-    return out[0].transpose(0, 1)
 
 
 def prompt_full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:

@@ -105,7 +105,7 @@ class DrawingWorker:
             return _status(state.sessions[name])
         except Exception as error:
             self._forget(name)
-            return _failed(error)
+            return self._failed(error)
 
     def drawing_advance(self, name: str, layers: int) -> Status:
         """A slice of up to `layers` layers, ending early at the end of a step. A failed drawing is dropped."""
@@ -118,7 +118,7 @@ class DrawingWorker:
             return {**_status(session), "units": units, "seconds": time.perf_counter() - started}
         except Exception as error:
             self._forget(name)
-            return _failed(error)
+            return self._failed(error)
 
     def drawing_preview(self, name: str) -> Status:
         """The last predicted clean picture as raw RGB bytes, from the first rank."""
@@ -151,7 +151,7 @@ class DrawingWorker:
             peaks, decoder.peaks = decoder.peaks, None
             return {"state": "done", "largest": peaks, "limit": torch.finfo(decoder.dtype).max}
         except Exception as error:
-            return _failed(error)
+            return self._failed(error)
 
     def drawing_status(self) -> Status:
         """Names of the sessions and bytes they hold."""
@@ -163,6 +163,14 @@ class DrawingWorker:
         if state is None:
             state = self.__dict__["_drawing_state"] = DrawingState(self)
         return state
+
+    def _failed(self, error: BaseException) -> Status:
+        """The status of a failure, after whatever was queued before it; a device that is lost cannot be waited for."""
+        state = self.__dict__.get("_drawing_state")
+        if state is not None:
+            with contextlib.suppress(Exception):
+                wait_for(state.device)
+        return _failed(error)
 
     def _forget(self, name: str) -> None:
         state = self.__dict__.get("_drawing_state")
@@ -182,7 +190,7 @@ class DrawingWorker:
             wait_for(state.device)
             return out
         except Exception as error:
-            return _failed(error)
+            return self._failed(error)
 
 
 def _status(session: Session) -> Status:

@@ -28,7 +28,7 @@ def tower_bytes(model: Model, visual_tokens: int, dtype: str, tensor_parallel: i
     attention = (3 + 3 + 2) * vision.hidden // ways + 4 * (vision.heads // ways) * width
     mlp = 2 * vision.intermediate // ways
     pixels = vision.channels * vision.temporal_patch * vision.patch**2
-    rotary = 4 * vision.head_dim
+    rotary = 8 * vision.head_dim
     outputs = (1 + len(vision.deepstack)) * visual_tokens * model.text.hidden
     return size * (patches * (2 * vision.hidden + max(attention, mlp) + rotary + pixels) + outputs)
 

@@ -26,12 +26,12 @@ SCHEMA = 1
 BEFORE_THE_MODEL = ("request", "image_bytes", "grid", "pixel_values", "prompt_ids")
 # Which adaptations can heal what; tried in this order.
 CURES = {
-    "vision attention": ("vision-lengths", "vision-exact-kernel", "vision-operator", "vision-head-width"),
+    "vision attention": ("vision-lengths", "vision-operator", "vision-exact-kernel", "vision-head-width"),
     "rotary": ("rotary-dtype",),
     "embeddings": ("embedding-merge",),
 }
-# States in which forcing an adaptation on can change nothing.
-NOT_TRIED = ("not-applicable", "handled-upstream", "active", "forced", "unprobed")
+# States in which forcing an adaptation on can change nothing: it is in force, or this stack does it by itself.
+NOT_TRIED = ("handled-upstream", "active", "forced", "unprobed")
 
 
 @dataclass
