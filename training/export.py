@@ -1,4 +1,4 @@
-"""Write a run's averaged weights as a checkpoint directory: `python -m training.export --run DIR/run.pt --out DIR`."""
+"""Write a run's weights as a checkpoint directory: `python -m training.export --run DIR/run.pt --out DIR`."""
 
 from __future__ import annotations
 
@@ -172,12 +172,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="training.export", description=__doc__)
     parser.add_argument("--run", type=Path, required=True, help="run.pt of the training run")
     parser.add_argument("--out", type=Path, required=True, help="checkpoint directory to write")
+    parser.add_argument("--weights", choices=("last", "average"), default="last")
     args = parser.parse_args(argv)
     state = torch.load(args.run, weights_only=True)
     net = DemoModel()
-    net.load_state_dict(state["average"])
+    last = {name[4:]: value for name, value in state["trainee"].items() if name.startswith("net.")}
+    net.load_state_dict(state["average"] if args.weights == "average" else last)
     export(net, args.out)
-    write_json(args.out / "training.json", record(state, sum(p.numel() for p in net.parameters())))
+    known = record(state, sum(p.numel() for p in net.parameters()))
+    write_json(args.out / "training.json", {**known, "weights": args.weights})
     weights = args.out / "model.safetensors"
     print(f"{args.out}: {sum(p.numel() for p in net.parameters()):,} parameters, {weights.stat().st_size:,} bytes")
     return 0

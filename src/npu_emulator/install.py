@@ -2,13 +2,12 @@
 vllm-ascend.
 """
 
-import contextlib
 import importlib.abc
 import importlib.machinery
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -146,19 +145,3 @@ def activate() -> None:
     """The device, the modules and the operators, in this process; safe to repeat."""
     stand_ins()
     importlib.import_module("torch_npu")
-
-
-@contextlib.contextmanager
-def described_as(machine: Machine) -> Iterator[Machine]:
-    """The environment of `machine` for the length of a block; what is loaded already keeps its chips and memory."""
-    from npu_emulator.machine import VARIABLE
-
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = machine.to_json()
-    try:
-        yield machine
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before

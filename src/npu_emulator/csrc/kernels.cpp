@@ -159,11 +159,6 @@ Tensor& zero(Tensor& self) {
 
 bool race_on_upload = false;
 
-void settle(const Tensor& tensor) {
-  (void)tensor;
-  synchronize();
-}
-
 Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   enqueue();
   if (on_npu(self) && on_npu(dst)) {
@@ -186,7 +181,7 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
       return dst;
     }
     refuse_in_capture("A copy to the host");
-    settle(self);
+    synchronize();
     const_cast<Tensor&>(dst).copy_(to_cpu_alias(self));
     return dst;
   }
@@ -270,7 +265,7 @@ struct Operands {
   }
 };
 
-c10::IValue incoming(const c10::IValue& value, Operands& operands, const std::optional<c10::Device>& device) {
+c10::IValue incoming(const c10::IValue& value, Operands& operands) {
   if (value.isTensor()) return operands.incoming(value.toTensor());
   if (value.isTensorList()) {
     c10::List<Tensor> list;
@@ -288,7 +283,6 @@ c10::IValue incoming(const c10::IValue& value, Operands& operands, const std::op
   if (value.isDevice() && value.toDevice().type() == DeviceType::PrivateUse1) return c10::Device(DeviceType::CPU);
   if (value.isGenerator() && value.toGenerator().device().type() == DeviceType::PrivateUse1)
     return host_generator(value.toGenerator());
-  (void)device;
   return value;
 }
 
@@ -338,7 +332,7 @@ std::vector<c10::IValue> run_on_cpu(const c10::OperatorHandle& op, const std::ve
     bool generator = schema[i].type()->kind() == c10::TypeKind::OptionalType &&
                      schema[i].type()->expect<c10::OptionalType>()->getElementType()->kind() == c10::TypeKind::GeneratorType;
     if (generator && arguments[i].isNone()) stack.emplace_back(host_generator(default_generator(current_chip())));
-    else stack.push_back(incoming(arguments[i], operands, device));
+    else stack.push_back(incoming(arguments[i], operands));
   }
   if (!operands.device && device) operands.device = device;
   if (operands.host_tensor && !operands.pairs.empty() && !takes_host_tensors(op.schema().name()))

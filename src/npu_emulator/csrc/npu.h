@@ -25,7 +25,8 @@ struct Usage {
   uint64_t allocated = 0, allocated_peak = 0, reserved = 0, reserved_peak = 0;
   int64_t allocations = 0, frees = 0, out_of_memory = 0;
 };
-// `visible`: the computer's chips that this process sees, in its own order. `shared_path`: a file through which processes on one machine see each other's reserved memory; "" for none.
+// `visible`: the computer's chips that this process sees, in its own order. `shared_path`: a file through which
+// processes on one machine see each other's reserved memory; "" for none.
 void configure(const std::vector<int>& visible, uint64_t memory_bytes, const std::string& shared_path);
 int chips();
 uint64_t memory_bytes();
