@@ -1,8 +1,8 @@
 """Chat beside two drawings, in one server, as ratios: `python benchmarks/drawing_chat.py MODEL [--size WxH]`.
 
-Gap between chat tokens over (gap undisturbed + mean slice), median and 95th percentile; first token of a new chat
-over (first token undisturbed + longest slice); peak resident memory of the engine with chat and drawing over its peak
-with chat alone.
+Gap between chat tokens over (gap undisturbed + mean slice), median and 95th percentile; first token of a new chat over
+(first token undisturbed + mean slice); peak resident memory with chat and drawing over (peak with chat alone + the
+workspace), and over chat alone.
 """
 
 import argparse
@@ -84,7 +84,8 @@ async def measure(server: Any, size: str, tokens: int) -> dict[str, Any]:
             "gap_median_ratio": statistics.median(gaps_beside) / (statistics.median(gaps) + one_slice),
             "gap_p95_ratio": ninety_five(gaps_beside) / (ninety_five(gaps) + one_slice),
             "first_token_ratio": first_beside / (first + one_slice),
-            "memory_ratio": (peak(server.process) - workspace) / memory,
+            "memory_ratio": peak(server.process) / (memory + workspace),
+            "memory_growth": peak(server.process) / memory,
         }
 
 
@@ -93,11 +94,13 @@ def main() -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("--size", default="512x512")
     parser.add_argument("--tokens", type=int, default=60)
+    parser.add_argument("--extra", default="", help="further vLLM options, for example --extra=--no-async-scheduling")
     parser.add_argument("--out", type=Path, help="write the result as JSON")
     args = parser.parse_args()
+    from ascend_vl.plan import Wishes
     from ascend_vl.serve.process import running
 
-    with running(args.model) as server:
+    with running(args.model, Wishes(extra=tuple(args.extra.split()))) as server:
         result = asyncio.run(measure(server, args.size, args.tokens))
     print(json.dumps(result, indent=2))
     if args.out:

@@ -69,6 +69,7 @@ def record(session: Session) -> tuple[Run, Run]:
     candidate = capture.from_server(asked, cases, out, options, shown_engine, model=session.model)
     session.facts["together"] = asked.rpc("ascend_vl_capture_together", 3)
     session.emulated = session.emulated or candidate.emulated
+    session.require_unchanged()
     return base, candidate
 
 

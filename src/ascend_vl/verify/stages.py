@@ -65,6 +65,7 @@ class Session:
     checks: list[Check] = field(default_factory=list)
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
+    _stamp: dict[str, tuple[int, int]] | None = None
 
     def check(self, name: str, good: bool | None, detail: str | Text = "", **values: Any) -> None:
         """Record a check (None: only noted). Raises StageFailed when it is not good."""
@@ -84,17 +85,34 @@ class Session:
             from ascend_vl.verify import targets
 
             self.progress(str(Text("starting the engine with the real weights", "正在用真实权重启动引擎")))
+            self._stamp = stamp(self.model)
             self._engine = self._stack.enter_context(targets.engine(self.model, self.dtype))
         return self._engine
+
+    def require_unchanged(self) -> None:
+        """Raises AscendVLError `checkpoint-changed` when files changed since the engine read them."""
+        if self._stamp is not None and stamp(self.model) != self._stamp:
+            raise AscendVLError(
+                "checkpoint-changed",
+                Text(f"{self.model} changed during the verification.", f"{self.model} 在验证过程中被修改。"),
+                Text("The two sides did not read the same weights.", "两侧读取的权重不同。"),
+                Text("Verify again when nobody writes to it.", "请在无人写入时重新验证。"),
+            )
 
     def use(self, server: Any) -> None:
         """Have the stages use this running server instead of starting one; whoever started it stops it."""
         self._engine = server
+        self._stamp = stamp(self.model)
 
     def close(self) -> None:
         """Stop the engine."""
         self._stack.close()
         self._engine = None
+
+
+def stamp(model: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of change of every file of a checkpoint."""
+    return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in model.iterdir() if path.is_file()}
 
 
 @dataclass(frozen=True)
@@ -197,6 +215,7 @@ def _run_one(session: Session, result: StageResult) -> None:
 
 # Nothing was found out about the model: these end the command with exit code 2.
 NO_VERDICT = (
+    "checkpoint-changed",
     "engine-missing",
     "reference-missing",
     "embedder-missing",
