@@ -251,6 +251,7 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _await_group_end(process.pid, SECONDS_FOR_CHILDREN)
 
 
 def _await_group_end(group: int, patience: float) -> None:
