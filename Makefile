@@ -29,11 +29,12 @@ lint: setup ## ruff and mypy
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-train: setup ## train the demo checkpoint again (CPU, about 100 minutes of one core)
+train: setup ## train the demo checkpoint again, into out/ (CPU, about two hours of one core; resumes)
 	$(RUN) -m training.train --out $(OUT)/train
+	$(RUN) -m training.export --run $(OUT)/train/run.pt --out $(OUT)/train/checkpoint
 
-eval-demo: setup ## measure the bundled checkpoint on 500 held-out scenes through the served model
-	$(RUN) -m training.evaluate
+eval-demo: setup ## ask the served demo model about 500 held-out scenes, grade 500 drawings, write its card
+	$(RUN) -m training.evaluate --serve
 
 matrix: setup ## faults and cures on emulated chips: docs/*/matrix.md (an hour on two cores)
 	$(RUN) -m benchmarks.matrix

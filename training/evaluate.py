@@ -24,6 +24,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from ascend_vl.plan import Wishes
+from ascend_vl.serve.process import running
+
 from . import batches, card, detector, language, sampler, world
 from .language import LANGS, Lang
 from .model import DemoModel
@@ -274,6 +277,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="training.evaluate", description=__doc__)
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--url", help="base URL of a server with the checkpoint loaded")
+    how.add_argument("--serve", action="store_true", help="serve the checkpoint with ascend-vl for this evaluation")
     how.add_argument("--local", action="store_true", help="no server: the training forward, teacher-forced")
     parser.add_argument("--api-key")
     parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT)
@@ -285,6 +289,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dry-run", action="store_true", help="print the numbers, leave the card alone")
     args = parser.parse_args(argv)
+    if args.serve:
+        with running(args.checkpoint, Wishes(max_model_len=2048)) as server:
+            args.url = server.url
+            return evaluate(args)
+    return evaluate(args)
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Ask, draw, judge and write the card; 1 when a bar that must be met is missed, else 0."""
     torch.set_num_threads(args.threads)
     net = load_checkpoint(args.checkpoint)
 
