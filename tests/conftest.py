@@ -1,6 +1,7 @@
 """Checkpoints and running servers that several test files share; a server starts once a session, when first needed."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+# A test run started in the background ignores Ctrl-C, and so would the commands it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
     from ascend_vl.serve.process import RunningServer
