@@ -111,7 +111,7 @@ def show(result: Any) -> None:
     )
     line(f"\n[bold]{following}[/bold]")
     for command in (
-        "pip install ascend-vl",
+        "pip install .",
         "ascend-vl doctor --probe",
         "ascend-vl serve MODEL",
         "ascend-vl verify MODEL",
