@@ -3,9 +3,9 @@ emulated.
 
 usage: python -m benchmarks.matrix [--stacks 0.11.0,...] [--chips 310P3,910B3] [--keep DIR] [--from DIR]
 
-For every stack and chip two processes run the unmodified vllm-ascend on the emulated chip
-(`benchmarks.matrix_cell`): the
-framework alone, then with ascend-vl. Their raw lines are kept in DIR; --from makes the tables from kept lines again.
+For every stack and chip processes run the unmodified vllm-ascend on the emulated chip (`benchmarks.matrix_cell`): the
+framework alone, then with ascend-vl; each goes through the faults until one takes its device along. Their raw lines are
+kept in DIR; --from makes the tables from kept lines again.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,28 +22,32 @@ from typing import Any
 from ascend_vl.adaptations.record import MachineFacts
 from ascend_vl.adaptations.registry import by_id
 from ascend_vl.language import Text
+from npu_emulator.faults import FAULTS, defaults
+from npu_emulator.machine import CANN
 
 ROOT = Path(__file__).resolve().parents[1]
 STACKS = ("0.11.0", "0.18.0", "0.23.0.post1")
 CHIPS = ("310P3", "910B3")
-# Faults in the order of the table, with the adaptation that cures each. Those that end the process come last.
+# Rows in the order of the table, with the adaptation that cures each fault. "default" is all that the chip has with the
+# CANN of the stack, cured by what cures each of them. Those that take the device along come last.
 CURES = {
     "none": "",
     "rotary-fp32": "rotary-dtype",
+    "rotary-coarse": "rotary-exact",
     "head-multiple-of-16": "vision-head-width",
     "unpad-zero-length": "vision-lengths",
     "unpad-borders": "vision-operator",
     "unpad-approximate": "vision-exact-kernel",
-    "no-bf16": "float16",
     "h2d-race": "blocking-copies",
-    "repeat-crash": "prefix-caching",
     "index-put": "embedding-merge",
+    "no-bf16": "float16",
+    "default": "",
+    "repeat-crash": "prefix-caching",
 }
-# These end the process, so each has its own.
-LAST = ("repeat-crash", "index-put")
 # The operators in which a fault shows; without a call of one of them it cannot.
 OPERATORS = {
     "rotary-fp32": ("npu_rotary_mul",),
+    "rotary-coarse": ("npu_rotary_mul",),
     "head-multiple-of-16": (
         "_npu_flash_attention_unpad",
         "_npu_flash_attention_unpad_v2",
@@ -52,6 +57,11 @@ OPERATORS = {
     "unpad-borders": ("_npu_flash_attention_unpad", "_npu_flash_attention_unpad_v2"),
     "unpad-approximate": ("_npu_flash_attention_unpad_v2",),
     "no-bf16": ("npu_format_cast",),
+    "repeat-crash": (
+        "_npu_paged_attention_splitfuse",
+        "_npu_paged_attention_splitfuse_v2",
+        "_npu_flash_attention_qlens",
+    ),
 }
 # Features of the tower off by more than this are a failure (relative to the framework without the fault).
 SPOILT = 0.1
@@ -94,26 +104,42 @@ class Cell:
         return not self.ours.get("error") and off is not None and off < 0.02 and self.ours.get("differing_tokens") == 0
 
 
+def of_another_chip(chip: str, fault: str) -> bool:
+    """Whether the fault is a property by design of other chips, so that this one cannot have it."""
+    known = FAULTS.get(fault)
+    return known is not None and known.kind == "property" and chip not in known.chips
+
+
+def quiet(cell: Cell, handled: Text | None) -> Text | None:
+    """Why a fault does not make the framework fail; None when nobody can say."""
+    if of_another_chip(cell.chip, cell.fault):
+        return Text("no property of this chip", "该芯片没有此限制")
+    wanted = OPERATORS.get(cell.fault)
+    if wanted and not set(wanted) & set(cell.stock.get("called", [])):
+        return Text("operator not called", "未调用该算子")
+    if handled:
+        return Text(f"handled upstream: {handled.en}", f"上游已处理：{handled.zh}")
+    if cell.fault == "default":
+        return Text("answers", "正常回答")
+    return None
+
+
 def verdict(cell: Cell, handled: Text | None) -> Text:
     """The text of a cell; `handled` says where upstream deals with the fault, None when it does not."""
-    if not cell.stock:
-        return Text("not run", "未运行")
-    if cell.fault == "none":
+    if cell.stock and cell.fault == "none":
         return without_fault(cell)
-    if not cell.fails:
-        wanted = OPERATORS.get(cell.fault)
-        if wanted and not set(wanted) & set(cell.stock.get("called", [])):
-            return Text("operator not called", "未调用该算子")
-        if handled:
-            return Text(f"handled upstream: {handled.en}", f"上游已处理：{handled.zh}")
-        return Text("does not show", "未显现")
+    if not cell.stock or not cell.fails:
+        why = quiet(cell, handled) if cell.stock or of_another_chip(cell.chip, cell.fault) else None
+        return why or (Text("**does not show**", "**未显现**") if cell.stock else Text("not run", "未运行"))
     if not cell.ours:
         return Text(f"fails: {cell.failure}; not run with ascend-vl", f"失败：{cell.failure}；未在 ascend-vl 下运行")
-    why = cell.ours.get("error") or "features or tokens differ"
-    cure = Text("cured", "已修复") if cell.cured else Text(f"**not cured** ({why})", f"**未修复**（{why}）")
+    why = Text(
+        str(cell.ours.get("error") or "features or tokens differ"), str(cell.ours.get("error") or "特征或词元不同")
+    )
+    cure = Text("cured", "已修复") if cell.cured else Text(f"**not cured** ({why.en})", f"**未修复**（{why.zh}）")
+    names = listed(cell.active)
     return Text(
-        f"fails: {cell.failure}; {cure.en}, active: {listed(cell.active)}",
-        f"失败：{cell.failure}；{cure.zh}，生效：{listed(cell.active)}",
+        f"fails: {cell.failure}; {cure.en}, active: {names.en}", f"失败：{cell.failure}；{cure.zh}，生效：{names.zh}"
     )
 
 
@@ -125,15 +151,22 @@ def without_fault(cell: Cell) -> Text:
     if not cell.ours:
         return alone
     same = Text("the same", "相同") if cell.cured else Text("**differs**", "**不同**")
+    names, dispatched = listed(cell.active), cell.ours.get("operators") or {}
+    operators = (
+        Text(f"the same {dispatched['count']} operators", f"相同的 {dispatched['count']} 个算子")
+        if dispatched.get("same")
+        else Text("**other operators**", "**算子不同**")
+    )
     return Text(
-        f"{alone.en}; with ascend-vl: {same.en}, active: {listed(cell.active)}",
-        f"{alone.zh}；启用 ascend-vl：{same.zh}，生效：{listed(cell.active)}",
+        f"{alone.en}; with ascend-vl: {same.en}, by {operators.en}, active: {names.en}",
+        f"{alone.zh}；启用 ascend-vl：{same.zh}，{operators.zh}，生效：{names.zh}",
     )
 
 
-def listed(names: list[str]) -> str:
+def listed(names: list[str]) -> Text:
     """Names, or "none"."""
-    return ", ".join(f"`{name}`" for name in names) or "none"
+    text = ", ".join(f"`{name}`" for name in names)
+    return Text(text or "none", text or "无")
 
 
 def upstream(stack: str, chip: str, fault: str) -> Text | None:
@@ -170,30 +203,40 @@ def lines(log: Path) -> list[dict[str, Any]]:
     return [json.loads(text) for text in texts]
 
 
-def collect(stack: str, chip: str, folder: Path, model: Path | None) -> list[Cell]:
+def collect(stack: str, chip: str, folder: Path, model: Path | None, faults: Iterable[str] = CURES) -> list[Cell]:
     """All cells of one stack and chip, run (with `model`) or read from kept logs."""
     cells = {fault: Cell(stack, chip, fault) for fault in CURES}
     if model is not None:
-        together = [fault for fault in CURES if fault not in LAST]
-        for faults in (together, *([fault] for fault in LAST)):
-            run_side(stack, chip, "stock", faults, model, folder / log_name(stack, chip, "stock", faults))
+        wanted = [fault for fault in CURES if fault in faults and not of_another_chip(chip, fault)]
+        run_through(stack, chip, "stock", wanted, model, folder)
     read(cells, folder, stack, chip, "stock")
     if model is not None:
-        failing = [fault for fault, cell in cells.items() if fault == "none" or (cell.stock and cell.fails)]
-        run_side(stack, chip, "ours", failing, model, folder / log_name(stack, chip, "ours", failing))
+        failing = [
+            fault for fault in wanted if fault in ("none", "default") or (cells[fault].stock and cells[fault].fails)
+        ]
+        run_through(stack, chip, "ours", failing, model, folder)
     read(cells, folder, stack, chip, "ours")
     return list(cells.values())
 
 
-def log_name(stack: str, chip: str, side: str, faults: list[str]) -> str:
-    """Name of the kept log of one process."""
-    return f"cell-{stack}-{chip}-{side}{'-' + faults[0] if len(faults) == 1 else ''}.log"
+def run_through(stack: str, chip: str, side: str, faults: list[str], model: Path, folder: Path) -> None:
+    """Run processes until each fault was tried: one ends early when its device is lost. Kept logs go first."""
+    for old in folder.glob(f"cell-{stack}-{chip}-{side}-*.log"):
+        old.unlink()
+    rest = faults
+    while rest:
+        log = folder / f"cell-{stack}-{chip}-{side}-{len(faults) - len(rest)}.log"
+        run_side(stack, chip, side, rest, model, log)
+        tried = [line["fault"] for line in lines(log)]
+        if not tried:
+            print(f"{log}: nothing was tried", file=sys.stderr)
+            return
+        rest = [fault for fault in rest if fault not in tried]
 
 
 def read(cells: dict[str, Cell], folder: Path, stack: str, chip: str, side: str) -> None:
-    """Put the kept lines of one side into its cells; of several lines for a fault the newest log's counts."""
-    logs = sorted(folder.glob(f"cell-{stack}-{chip}-{side}*.log"), key=lambda path: path.stat().st_mtime)
-    for line in (line for log in logs for line in lines(log)):
+    """Put the kept lines of one side into its cells."""
+    for line in (line for log in folder.glob(f"cell-{stack}-{chip}-{side}-*.log") for line in lines(log)):
         setattr(cells[line["fault"]], "stock" if side == "stock" else "ours", line)
 
 
@@ -246,42 +289,52 @@ def page(cells: list[Cell], commit: str) -> Text:
 
 
 def main() -> int:
-    """1 when a failing cell is not cured by exactly its own adaptation, or an adaptation is active without a fault."""
+    """1 when a cell contradicts what ascend-vl promises (`wrong`)."""
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--stacks", default=",".join(STACKS))
     made.add_argument("--chips", default=",".join(CHIPS))
     made.add_argument("--keep", type=Path, default=ROOT / "out" / "matrix")
     made.add_argument("--from", dest="kept", type=Path)
+    made.add_argument("--docs", type=Path, default=ROOT / "docs")
     options = made.parse_args()
     folder = options.kept or options.keep
     folder.mkdir(parents=True, exist_ok=True)
     model = None if options.kept else checkpoint(folder)
-    cells = [
-        cell
-        for stack in options.stacks.split(",")
-        for chip in options.chips.split(",")
-        for cell in collect(stack, chip, folder, model)
+    columns = [
+        collect(stack, chip, folder, model) for stack in options.stacks.split(",") for chip in options.chips.split(",")
     ]
+    cells = [cell for column in columns for cell in column]
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     for language, text in zip(("en", "zh"), page(cells, commit.stdout.strip()), strict=True):
-        out = ROOT / "docs" / language / "matrix.md"
+        out = options.docs / language / "matrix.md"
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text, encoding="utf-8")
-    bad = [cell for cell in cells if wrong(cell)]
+    bad = [cell for column in columns for cell in column if wrong(cell, column)]
     for cell in bad:
-        print(f"{cell.stack} {cell.chip} {cell.fault}: {verdict(cell, None).en}", file=sys.stderr)
+        text = verdict(cell, upstream(cell.stack, cell.chip, cell.fault)).en
+        print(f"{cell.stack} {cell.chip} {cell.fault}: {text}", file=sys.stderr)
     return int(bool(bad))
 
 
-def wrong(cell: Cell) -> bool:
-    """Whether the cell contradicts what ascend-vl promises."""
-    if not cell.ours:
-        return bool(cell.stock) and cell.fails
-    expected = {CURES[cell.fault]} - {""} if cell.fails else set()
+def wrong(cell: Cell, column: list[Cell]) -> bool:
+    """Whether the cell contradicts what ascend-vl promises; `column` is all of its stack and chip."""
+    if not cell.stock:
+        return not of_another_chip(cell.chip, cell.fault)
+    if cell.fault not in ("none", "default") and not cell.fails:
+        return quiet(cell, upstream(cell.stack, cell.chip, cell.fault)) is None
+    if cell.fault == "none" and (cell.fails or not (cell.ours.get("operators") or {}).get("same")):
+        return True
     always = {"prefix-caching"} if cell.stack == "0.11.0" and cell.chip == "310P3" else set()
-    return not cell.cured or not expected <= set(cell.active) <= expected | always
+    needed = expected(cell, column)
+    return not cell.cured or not needed <= set(cell.active) <= needed | always
+
+
+def expected(cell: Cell, column: list[Cell]) -> set[str]:
+    """The adaptations that the faults of a row need: of those that fail by themselves, each its own."""
+    present = defaults(cell.chip, CANN[cell.stack]) if cell.fault == "default" else {cell.fault}
+    return {CURES[other.fault] for other in column if other.fault in present and other.stock and other.fails} - {""}
 
 
 def checkpoint(folder: Path) -> Path:

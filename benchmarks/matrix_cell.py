@@ -1,8 +1,9 @@
-"""Runs inside one vllm-ascend stack on an emulated chip: every fault, first without ascend-vl, then with it.
+"""Runs inside one vllm-ascend stack on an emulated chip: every fault, without ascend-vl or with it.
 
-usage: python -m benchmarks.matrix_cell MODEL --side stock|ours --faults a,b,none [--out FILE]
+usage: python -m benchmarks.matrix_cell MODEL --side stock|ours --faults a,b,none
 
-Prints one JSON line a fault and side, beginning with CELL. Started by `benchmarks.matrix`; everything here is emulated.
+Prints one JSON line a fault, beginning with CELL, and ends early when a fault takes the device along: whoever started
+it goes on with the rest in another process. Started by `benchmarks.matrix`; everything here is emulated.
 """
 
 import argparse
@@ -10,10 +11,12 @@ import contextlib
 import gc
 import json
 import os
+import re
 import sys
+import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -24,15 +27,26 @@ OURS = "AscendVLQwen3VLForConditionalGeneration"
 PREFIX = "You are looking at pictures. Answer briefly and say what is there. " * 3
 VISION = "<|vision_start|><|image_pad|><|vision_end|>"
 TOKENS = 8
+# The prompt that is asked again, the one with one picture.
+AGAIN = 1
 
 
-def set_faults(names: list[str]) -> None:
-    """Make this process's machine one with these faults, from now on."""
+def members(fault: str) -> frozenset[str]:
+    """The emulated faults of a row: of "default" all that this chip has with the CANN of this stack."""
+    from npu_emulator import faults
+    from npu_emulator.machine import current
+
+    return frozenset() if fault == "none" else faults.parse(fault, current().chip, current().cann)
+
+
+def set_faults(row: str) -> None:
+    """Make this process's machine one with the faults of `row`, from now on."""
     from npu_emulator import build
     from npu_emulator.machine import VARIABLE
 
+    names = members(row)
     machine = json.loads(os.environ[VARIABLE])
-    os.environ[VARIABLE] = json.dumps(machine | {"faults": sorted(set(names) - {"none"})})
+    os.environ[VARIABLE] = json.dumps(machine | {"faults": sorted(names)})
     # The device reads this one when it is made.
     build.load().set_upload_race("h2d-race" in names)
 
@@ -87,15 +101,16 @@ class Engine:
         self.features.append(output.detach().cpu().float())
 
     def answer(self, seed: int, again: bool = False) -> dict[str, Any]:
-        """Token ids and their margins for the prompts of `seed`, the tower's features; `again` asks once more."""
+        """Token ids and their margins for the prompts of `seed`, the tower's features; `again` asks one once more."""
         import torch
         from vllm import SamplingParams
 
         self.features.clear()
         sampling = SamplingParams(temperature=0.0, max_tokens=TOKENS, ignore_eos=True, logprobs=2)
         outputs = self.llm.generate(prompts(seed), sampling, use_tqdm=False)
+        features = torch.cat(self.features) if self.features else None
         if again:
-            self.llm.generate(prompts(seed)[1:2], sampling, use_tqdm=False)
+            outputs += self.llm.generate(prompts(seed)[AGAIN : AGAIN + 1], sampling, use_tqdm=False)
         answers = []
         for output in outputs:
             steps = output.outputs[0].logprobs
@@ -103,7 +118,7 @@ class Engine:
             answers.append(
                 {"ids": list(output.outputs[0].token_ids), "margins": [round(r[0] - r[1], 4) for r in ranked]}
             )
-        return {"answers": answers, "features": torch.cat(self.features) if self.features else None}
+        return {"answers": answers, "features": features}
 
     def close(self) -> None:
         """Give the device memory back."""
@@ -146,6 +161,9 @@ def counted() -> Iterator[Counter[str]]:
 def told(error: BaseException) -> str:
     """The line of an error that a user would search for."""
     text = "\n".join(part for part in (str(error), str(error.__cause__ or "")) if part) or type(error).__name__
+    code, kernel = re.search(r"error code is \d+", text), re.search(r"kernelName=\w+", text)
+    if code and kernel:
+        return f"{code.group()}, {kernel.group()}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line for line in lines if "error code" in line or "failed" in line or "dtype" in line]
     return (marked or lines)[0][:200]
@@ -156,7 +174,8 @@ def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     features, reference = found["features"], wanted["features"]
     off = float((features - reference).norm() / reference.norm()) if features.shape == reference.shape else None
     decided = differing = 0
-    for answer, right in zip(found["answers"], wanted["answers"], strict=True):
+    expected = wanted["answers"] + wanted["answers"][AGAIN : AGAIN + 1]
+    for answer, right in zip(found["answers"], expected, strict=False):
         for token, other, margin in zip(answer["ids"], right["ids"], right["margins"], strict=True):
             if margin > 0.05:
                 decided += 1
@@ -168,7 +187,7 @@ def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
 
 def arguments_for(fault: str) -> dict[str, Any]:
     """What somebody who meets this fault would have asked for."""
-    return {"dtype": "bfloat16"} if fault == "no-bf16" else {}
+    return {"dtype": "bfloat16"} if "no-bf16" in members(fault) else {}
 
 
 # Off where a run is only a yardstick, because 0.11 on 310P fails on a hit by itself.
@@ -177,42 +196,66 @@ PLAIN = {"enable_prefix_caching": False}
 
 def run_stock(model: str, faults: list[str], say: Any) -> None:
     """The framework as it is: one engine, whose machine gets each fault in turn."""
-    set_faults([])
-    with counted() as counts:
-        engine = Engine(model, "stock", PLAIN)
-        engine.answer(0)
-    called = sorted(counts)
+    engine: Engine | None = None
     for seed, fault in enumerate(faults, 1):
-        result: dict[str, Any] = {"fault": fault, "side": "stock", "called": called}
-        if fault == "repeat-crash":
+        set_faults("none")
+        own = fault in ("no-bf16", "repeat-crash", "default")
+        if own and fault != "no-bf16" and engine is not None:
             engine.close()
-            engine = None  # type: ignore[assignment]
-        set_faults([fault])
-        try:
-            if fault in ("no-bf16", "repeat-crash"):
-                other = Engine(model, "stock", arguments_for(fault))
-                other.answer(seed, again=True)
-                other.close()
-                result |= {"error": None, "features_off": 0.0}
-            else:
-                result |= judged(engine, seed, fault)
-        except Exception as error:
-            result |= {"error": told(error), "trace": traceback.format_exc()[-1500:]}
-            if engine is not None and fault != faults[-1]:
-                # A failed step leaves requests behind that 0.11 never gives up.
-                set_faults([])
-                engine.close()
-                engine = Engine(model, "stock", PLAIN)
-        set_faults([])
-        say(result)
+            engine = None
+        if not own and engine is None:
+            engine = Engine(model, "stock", PLAIN)
+        with counted() as counts:
+            result = attempt(in_its_own, model, seed, fault) if own else attempt(judged, engine, seed, fault)
+        say({"fault": fault, "side": "stock", "called": sorted(counts)} | result)
+        if result["error"] and device_lost():
+            return
+        if result["error"] and engine is not None and not own:
+            # A failed step leaves requests behind that 0.11 never gives up.
+            set_faults("none")
+            engine.close()
+            engine = None
+
+
+def attempt(question: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
+    """What it returns, with the error that it raised, None without."""
+    begin = time.monotonic()
+    try:
+        found = {"error": None} | question(*args)
+    except Exception as error:
+        found = {"error": told(error), "trace": traceback.format_exc()[-3000:]}
+    return found | {"seconds": round(time.monotonic() - begin, 1)}
+
+
+def in_its_own(model: str, seed: int, fault: str) -> dict[str, Any]:
+    """An engine that is started with the fault; answering, also again, is all that is asked of it."""
+    set_faults(fault)
+    engine = Engine(model, "stock", arguments_for(fault))
+    engine.answer(seed, again=True)
+    engine.close()
+    return {"features_off": 0.0}
+
+
+def device_lost() -> bool:
+    """Whether nothing works any more in this process."""
+    import torch
+
+    npu: Any = vars(torch)["npu"]
+    try:
+        npu.synchronize()
+        torch.zeros(1, device="npu")
+    except RuntimeError:
+        return True
+    return False
 
 
 def judged(engine: Engine, seed: int, fault: str) -> dict[str, Any]:
     """The engine's answers with the fault against its answers without, on the same pictures."""
+    set_faults(fault)
     found = engine.answer(seed)
     forget_pictures(engine)
-    set_faults([])
-    return {"error": None} | compare(found, engine.answer(seed))
+    set_faults("none")
+    return compare(found, engine.answer(seed))
 
 
 def forget_pictures(engine: Engine) -> None:
@@ -234,37 +277,91 @@ def run_ours(model: str, faults: list[str], say: Any) -> None:
     from ascend_vl.adaptations import engine as account
     from ascend_vl.adaptations.process_facts import process_facts
 
-    set_faults([])
+    set_faults("none")
     reference = Engine(model, "stock", PLAIN)
     right = {seed: reference.answer(seed) for seed in range(len(faults))}
+    as_stock = dispatched(reference, len(faults))
     reference.close()
     facts = process_facts()
+
+    def answered(seed: int, fault: str) -> dict[str, Any]:
+        findings = probe(model, facts, fault)
+        account.forget()
+        arguments = arguments_for(fault)
+        config = {"dtype": "float16"} | arguments
+        adaptations.apply("config", config, facts=facts, findings=findings)
+        engine = Engine(model, "ours", arguments | config | (PLAIN if fault == "none" else {}))
+        found = compare(engine.answer(seed, again=True), right[seed])
+        if fault == "none":
+            found["operators"] = difference(dispatched(engine, len(faults)), as_stock)
+        engine.close()
+        return found
+
     for seed, fault in enumerate(faults):
-        result: dict[str, Any] = {"fault": fault, "side": "ours"}
-        set_faults([fault])
-        try:
-            findings = probe(model, facts, repeat_failed=fault == "repeat-crash")
-            account.forget()
-            arguments = arguments_for(fault)
-            config = {"dtype": "float16"} | arguments
-            adaptations.apply("config", config, facts=facts, findings=findings)
-            engine = Engine(model, "ours", arguments | config)
-            result |= {"error": None} | compare(engine.answer(seed, again=True), right[seed])
-            engine.close()
-        except Exception as error:
-            result |= {"error": told(error), "trace": traceback.format_exc()[-3000:]}
-        result["states"] = {line["id"]: line["state"] for line in adaptations.report()}
-        set_faults([])
-        say(result)
+        set_faults(fault)
+        with methods_restored():
+            result = attempt(answered, seed, fault)
+        states = {line["id"]: line["state"] for line in adaptations.report()}
+        say({"fault": fault, "side": "ours", "states": states} | result)
+        if result["error"] and device_lost():
+            return
+        set_faults("none")
 
 
-def probe(model: str, facts: Any, repeat_failed: bool) -> dict[str, Any]:
+@contextlib.contextmanager
+def methods_restored() -> Iterator[None]:
+    """Afterwards tensors copy as before, so that one fault's cure is not there for the next."""
+    import torch
+
+    from ascend_vl.adaptations.seams.copies import METHODS
+
+    kept = {name: vars(torch.Tensor).get(name) for name in METHODS}
+    try:
+        yield
+    finally:
+        for name, method in kept.items():
+            if method is not None:
+                setattr(torch.Tensor, name, method)
+            elif name in vars(torch.Tensor):
+                delattr(torch.Tensor, name)
+
+
+def dispatched(engine: Engine, seed: int) -> list[str]:
+    """Every operator that answering dispatches, in order, with the shapes of its tensors."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    operators: list[str] = []
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            shapes = [tuple(value.shape) for value in args if hasattr(value, "shape")]
+            operators.append(f"{func} {shapes}")
+            return func(*args, **(kwargs or {}))
+
+    with Recorder():
+        engine.answer(seed)
+    return operators
+
+
+def difference(ours: list[str], stock: list[str]) -> dict[str, Any]:
+    """Whether two sequences of operators are the same, how long they are, and where they part."""
+    parts = next((i for i, (a, b) in enumerate(zip(ours, stock, strict=False)) if a != b), min(len(ours), len(stock)))
+    return {
+        "same": ours == stock,
+        "count": len(stock),
+        "ours": len(ours),
+        "first_difference": None if ours == stock else [parts, ours[parts : parts + 3], stock[parts : parts + 3]],
+    }
+
+
+def probe(model: str, facts: Any, fault: str) -> dict[str, Any]:
     """Ask the probes that decide here, in this process but for the one that ends it, and keep what they found.
 
-    `repeat_failed` records what a failed repeat of `verify` records.
+    For `repeat-crash` what a failed repeat of `verify` records is recorded, where a record decides.
     """
     import pathlib
 
+    from ascend_vl.adaptations.registry import by_id
     from ascend_vl.language import Text
     from ascend_vl.probes import cache, cached, of_config, record_repeat, runner
     from ascend_vl.probes.child import failure
@@ -284,7 +381,7 @@ def probe(model: str, facts: Any, repeat_failed: bool) -> dict[str, Any]:
                 finding = failure(error, noted)
         cache.store(PROBES[name], facts, shapes, finding)
         found[name] = finding
-    if repeat_failed:
+    if "repeat-crash" in members(fault) and by_id("prefix-caching").applies(facts).on_unprobed is False:
         record_repeat(facts, shapes, True, Text("the second request failed", "第二次请求失败"))
     return found | cached(facts, shapes=shapes)
 

@@ -61,6 +61,14 @@ FAULTS: dict[str, Fault] = {
             cann=("8.2", "8.3"),
         ),
         Fault(
+            "rotary-coarse",
+            "fault",
+            "assumed",
+            "npu_rotary_mul silently casts cos and sin to 8-bit floats; the dtype of its result is right",
+            "published 300I Duo port, problem 1 sees the operator cast; that it does so silently is assumed",
+            default=False,
+        ),
+        Fault(
             "unpad-borders",
             "fault",
             "assumed",

@@ -2,11 +2,16 @@
 else.
 """
 
+import contextlib
 import hashlib
 import os
+import signal
 import subprocess
 import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from npu_emulator import faults
 from npu_emulator.install import SHARED, SITE_PACKAGES
@@ -78,13 +83,41 @@ def run(machine: Machine, command: list[str], folder: Path | None = None, stdout
     if packages is not None:
         variables["PATH"] = os.pathsep.join([str(venv / "bin"), variables.get("PATH", os.defpath)])
     try:
-        code = subprocess.run(command, env=variables, stdout=stdout, check=False).returncode
+        code = _followed(command, variables, stdout)
     finally:
         if SHARED not in os.environ:
             os.unlink(variables[SHARED])
     if packages is not None and (found := differences(packages)):
         raise StackError(f"files of stack {machine.stack} are not as published:\n" + "\n".join(found[:20]))
     return code
+
+
+def _followed(command: list[str], variables: dict[str, str], stdout: int | None) -> int:
+    """Exit code of the command, which gets the signals that are meant to end us.
+
+    Ctrl-C reaches it from the terminal as well, so that is only waited for.
+    """
+    with subprocess.Popen(command, env=variables, stdout=stdout) as child, _passing_signals_to(child):
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):
+                return child.wait()
+
+
+@contextlib.contextmanager
+def _passing_signals_to(child: "subprocess.Popen[bytes]") -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def describe(chip: str, chips: int, memory_gib: float, cann: str | None, stack: str, fault_text: str) -> Machine:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from towers import Model, off, pixels
 
 from ascend_vl.adaptations import MachineFacts, apply
@@ -27,6 +28,7 @@ FINE = {
         "bfloat16",
         "index-put",
         "rotary-dtype",
+        "rotary-values",
         "vision-zero-length",
         "vision-head-width",
         "vision-precision",
@@ -40,6 +42,9 @@ FAULTS = [
     ("rotary-fp32", "0.11.0", "rotary-dtype", {}, "rotary-dtype", "dtype"),
     ("rotary-fp32", "0.18.0", "rotary-dtype", {}, "rotary-dtype", "dtype"),
     ("rotary-fp32", "0.23.0", "rotary-dtype", {}, "rotary-dtype", "dtype"),
+    ("rotary-coarse", "0.11.0", "rotary-values", {}, "rotary-exact", "wrong"),
+    ("rotary-coarse", "0.18.0", "rotary-values", {}, "rotary-exact", "wrong"),
+    ("rotary-coarse", "0.23.0", "rotary-values", {}, "rotary-exact", "wrong"),
     ("unpad-zero-length", "0.11.0", "vision-zero-length", {}, "vision-lengths", "wrong"),
     ("head-multiple-of-16", "0.11.0", "vision-head-width", {"width": 80}, "vision-head-width", "setup failed"),
     (
@@ -99,15 +104,46 @@ def test_fault_spoils_stock_and_is_cured_by_its_own_adaptation_alone(
     assert off(model.visual(pixels(PICTURES), PICTURES), version, PICTURES) < CLEAN
 
 
-@pytest.mark.parametrize("version", ["0.11.0", "0.18.0", "0.23.0"])
-def test_without_a_fault_none_is_active_and_the_operators_are_called_as_by_stock(machine, calls, version):
-    stock = Model(version).visual(pixels(PICTURES), PICTURES)
-    as_stock = [(name, described(arguments)) for name, arguments in calls]
+class Dispatched(TorchDispatchMode):
+    """Every operator of PyTorch that is dispatched within, in order, with the shapes of its tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        shapes = [tuple(value.shape) for value in args if isinstance(value, torch.Tensor)]
+        self.operators.append(f"{func} {shapes}")
+        return func(*args, **(kwargs or {}))
+
+
+def forward(model: Model, calls) -> tuple[torch.Tensor, list[object], list[str]]:
+    """Features, the calls of torch_npu's operators, and all that was dispatched."""
     calls.clear()
+    with Dispatched() as dispatched:
+        features = model.visual(pixels(PICTURES), PICTURES)
+    return features, [(name, described(arguments)) for name, arguments in calls], dispatched.operators
+
+
+@pytest.mark.parametrize("version", ["0.11.0", "0.18.0", "0.23.0"])
+def test_without_a_fault_none_is_active_and_the_dispatched_operators_are_those_of_stock(machine, calls, version):
+    stock, called, dispatched = forward(Model(version), calls)
     model = Model(version)
     assert construct(model, version) == []
-    assert torch.equal(model.visual(pixels(PICTURES), PICTURES), stock)
-    assert [(name, described(arguments)) for name, arguments in calls] == as_stock
+    ours, called_by_ours, dispatched_by_ours = forward(model, calls)
+    assert torch.equal(ours, stock)
+    assert called_by_ours == called
+    assert dispatched_by_ours == dispatched
+
+
+def test_an_adaptation_in_force_is_seen_in_what_is_dispatched(machine, calls):
+    dispatched = forward(Model("0.18.0"), calls)[2]
+    model = Model("0.18.0")
+    assert construct(model, "0.18.0", vision_head_width=finding(True), rotary_dtype=finding(True)) == ["rotary-dtype"]
+    assert forward(model, calls)[2] == dispatched, "a cast to the same dtype is no operator"
+    model = Model("0.18.0")
+    construct(model, "0.18.0", vision_borders=finding(True, operator="unpad", width=80))
+    assert forward(model, calls)[2] != dispatched
 
 
 def described(arguments: dict[str, object]) -> dict[str, object]:

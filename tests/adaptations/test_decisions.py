@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from towers import Model
 
-from ascend_vl.adaptations import MachineFacts, apply, engine, expected, registry, report
+from ascend_vl.adaptations import MachineFacts, apply, expected, registry, report
 from ascend_vl.adaptations.decide import at_least, known_stack, release
 from ascend_vl.adaptations.override import parse
+from ascend_vl.adaptations.phase import WrongPhase, phase_of
 from ascend_vl.adaptations.record import PHASES, Finding
 from ascend_vl.adaptations.seams import copies, functions, rotary, vision_attention
 from ascend_vl.errors import AscendVLError
@@ -102,13 +103,13 @@ def test_every_record_says_everything_in_both_languages():
 def test_none_acts_in_a_phase_that_is_not_its_own(machine, record):
     """Under the name of each other phase, the record is turned away; its seams turn it away too."""
     for phase in set(PHASES) - {record.phase}:
-        with pytest.raises(engine.WrongPhase), engine.phase_of(record, phase):
+        with pytest.raises(WrongPhase), phase_of(record, phase):
             pass
     if record.phase in ("construct", "loaded"):
         other = replace(record, phase="process")
-        with pytest.raises(engine.WrongPhase), engine.phase_of(other, "process"):
+        with pytest.raises(WrongPhase), phase_of(other, "process"):
             use_seams(record)
-        with pytest.raises(engine.WrongPhase):
+        with pytest.raises(WrongPhase):
             use_seams(record)
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ascend_vl.adaptations import engine, registry
+from ascend_vl.adaptations import registry
+from ascend_vl.adaptations.phase import phase_of
 from ascend_vl.adaptations.seams import functions, merge
 from ascend_vl.probes.references import merged
 
@@ -83,7 +84,7 @@ def test_rebound_in_every_module_that_holds_the_name_and_in_no_other(monkeypatch
         module.merge_alias = by_mask
         monkeypatch.setitem(sys.modules, name, module)
     ours = merge.like(by_mask, "index-copy")
-    with engine.phase_of(registry.by_id("embedding-merge"), "construct"):
+    with phase_of(registry.by_id("embedding-merge"), "construct"):
         replaced = functions.rebind(by_mask, ours, ("vllm_x",))
     assert [r.name for r in replaced] == [
         "vllm_x.models.a.merge_alias",

@@ -8,25 +8,28 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from ascend_vl.adaptations import registry
-from benchmarks.matrix import CURES, Cell, page, upstream, verdict, wrong
+from benchmarks.matrix import CURES, OPERATORS, Cell, page, upstream, verdict, wrong
 from npu_emulator.faults import FAULTS
 
-RIGHT = {"error": None, "features_off": 1e-3, "differing_tokens": 0}
+ALL = sorted({name for names in OPERATORS.values() for name in names})
+RIGHT = {"error": None, "features_off": 1e-3, "differing_tokens": 0, "operators": {"same": True, "count": 7}}
+LATE = {"error": "index", "called": []}
 
 
-def cell(fault: str, stock: dict, ours: dict | None = None, stack: str = "0.18.0") -> Cell:
-    return Cell(stack, "310P3", fault, stock, ours or {})
+def cell(fault: str, stock: dict, ours: dict | None = None, stack: str = "0.18.0", chip: str = "310P3") -> Cell:
+    return Cell(stack, chip, fault, stock, ours or {})
 
 
 def test_every_fault_and_every_cure_exists():
-    assert set(CURES) - {"none"} == {name for name in FAULTS if name not in ("late-error", "fia-head-width")}
+    assert set(CURES) - {"none", "default"} == {name for name in FAULTS if name not in ("late-error", "fia-head-width")}
     assert set(CURES.values()) - {""} == registry.ids()
 
 
 @pytest.mark.parametrize(
     ("made", "text", "bad"),
     [
-        (cell("rotary-fp32", {}), "not run", False),
+        (cell("rotary-fp32", {}), "not run", True),
+        (cell("no-bf16", {}, chip="910B3"), "no property of this chip", False),
         (cell("rotary-fp32", {"error": "dtype", "called": []}), "fails: dtype; not run with ascend-vl", True),
         (cell("rotary-fp32", {"error": "dtype"}, RIGHT | {"states": {"rotary-dtype": "active"}}), "cured", False),
         (
@@ -47,19 +50,36 @@ def test_every_fault_and_every_cure_exists():
             "operator not called",
             False,
         ),
+        (cell("unpad-borders", {"error": None, "features_off": 0.0, "called": ALL}), "**does not show**", True),
+        (cell("head-multiple-of-16", {"error": None, "features_off": 0.0, "called": ALL}), "pads heads to 128", False),
+        (cell("none", RIGHT, RIGHT | {"operators": {"same": False}, "states": {}}), "**other operators**", True),
         (cell("none", RIGHT, RIGHT | {"states": {"float16": "active"}}), "active: `float16`", True),
+        (cell("unpad-borders", {"error": None, "features_off": 0.0, "called": ALL}), "**does not show**", True),
+        (cell("head-multiple-of-16", {"error": None, "features_off": 0.0, "called": ALL}), "pads heads to 128", False),
+        (cell("none", RIGHT, RIGHT | {"operators": {"same": False}, "states": {}}), "**other operators**", True),
         (cell("none", RIGHT, RIGHT | {"states": {"float16": "probed-fine"}}), "active: none", False),
     ],
 )
 def test_verdicts(made, text, bad):
-    assert text in verdict(made, None).en
-    assert wrong(made) == bad
+    handled = None if made.fault == "unpad-borders" else upstream(made.stack, made.chip, made.fault)
+    assert text in verdict(made, handled).en
+    assert wrong(made, [made]) == bad
 
 
 def test_prefix_caching_is_expected_on_310p_with_011_only():
     states = {"states": {"prefix-caching": "unprobed"}}
-    assert not wrong(cell("none", RIGHT, RIGHT | states, stack="0.11.0"))
-    assert wrong(cell("none", RIGHT, RIGHT | states))
+    old, new = (cell("none", RIGHT, RIGHT | states, stack=stack) for stack in ("0.11.0", "0.18.0"))
+    assert not wrong(old, [old])
+    assert wrong(new, [new])
+
+
+def test_all_faults_of_a_chip_together_need_the_cures_of_those_that_fail_alone():
+    failing = [cell(fault, LATE, RIGHT, "0.23.0.post1") for fault in ("no-bf16", "index-put", "rotary-fp32")]
+    cures = ["float16", "embedding-merge"]
+    for states, bad in ((cures, False), (cures[:1], True), ([*cures, "rotary-dtype"], True)):
+        ours = RIGHT | {"states": dict.fromkeys(states, "active")}
+        together = cell("default", LATE, ours, "0.23.0.post1")
+        assert wrong(together, [*failing, together]) == bad
 
 
 def test_handled_upstream_in_the_records_own_words():

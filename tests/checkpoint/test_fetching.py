@@ -14,7 +14,7 @@ from sparse_checkpoint import stored, tiny_config, write_checkpoint
 
 from ascend_vl.checkpoint import inspect_checkpoint
 from ascend_vl.checkpoint.fetching import NOTES, Fetch, Patience
-from ascend_vl.checkpoint.hub import open_repository
+from ascend_vl.checkpoint.hub_choice import open_repository
 from ascend_vl.errors import AscendVLError
 
 CONFIG = tiny_config()

@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ascend_vl.cli import ask
-from ascend_vl.serve import process, readiness
+from ascend_vl.serve import command_options, process
 
 FAKE = Path(__file__).parent.parent / "serve" / "fake_server.py"
 
@@ -26,7 +26,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
 
     def argv(command: list[str]) -> list[str]:
         commands.append(command)
-        return [sys.executable, str(FAKE), str(readiness.address(command)[1])]
+        return [sys.executable, str(FAKE), str(command_options.address(command)[1])]
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(process, "argv", argv)

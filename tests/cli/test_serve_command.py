@@ -16,11 +16,11 @@ SERVE_TESTS = Path(__file__).parent.parent / "serve"
 SCRIPT = """
 import sys
 sys.path[:0] = [{tests!r}]
-from ascend_vl.serve import process, readiness
+from ascend_vl.serve import command_options, process
 process.SECONDS_FOR_CHILDREN = 0.2
 def argv(command):
     print("COMMAND " + " ".join(command), file=sys.stderr, flush=True)
-    return [sys.executable, {fake!r}, str(readiness.address(command)[1]), *{options!r}]
+    return [sys.executable, {fake!r}, str(command_options.address(command)[1]), *{options!r}]
 process.argv = argv
 from ascend_vl.cli import app
 sys.argv = ["ascend-vl", "serve", *sys.argv[1:]]

@@ -53,7 +53,14 @@ class FakeWorkers:
             self.in_flight -= 1
 
     def drawing_open(self) -> dict[str, Any]:
-        return {"state": "open", "limit": 2**40, "dtype": "float32", "ranks": self.ranks, "released": 0}
+        return {
+            "state": "open",
+            "limit": 2**40,
+            "dtype": "float32",
+            "ranks": self.ranks,
+            "released": 0,
+            "attention": "torch",
+        }
 
     def drawing_begin(self, name: str, wire: dict[str, Any], live: list[str]) -> dict[str, Any]:
         for gone in set(self.sessions) - set(live):

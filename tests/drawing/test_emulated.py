@@ -23,6 +23,7 @@ RUNS = [
     ("0.18.0", "910B3", "float32", "fused"),
     ("0.23.0.post1", "910B3", "float32", "fused"),
     ("0.18.0", "310P3", "float16", "prompt"),
+    ("0.23.0.post1", "310P3", "float16", "prompt"),
 ]
 
 

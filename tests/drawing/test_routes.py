@@ -37,8 +37,9 @@ class Engine:
     def __init__(self, workers: FakeWorkers, directory: Any, **parallel: Any) -> None:
         import json as files
 
-        config = files.loads((directory / "config.json").read_text()) | {names.DRAWING_KEY: True}
-        hf = SimpleNamespace(to_dict=lambda: config, **{names.DRAWING_KEY: True})
+        key = {names.DRAWING_KEY: parallel.pop("drawing", True)}
+        config = files.loads((directory / "config.json").read_text()) | key
+        hf = SimpleNamespace(to_dict=lambda: config, **key)
         settings = {"data_parallel_size": 1, "pipeline_parallel_size": 1, "distributed_executor_backend": "uni"}
         self.vllm_config = SimpleNamespace(
             model_config=SimpleNamespace(hf_config=hf, model=str(directory), tokenizer=str(directory)),
@@ -319,7 +320,9 @@ def test_a_failure_in_the_workers_is_an_error_not_a_picture(tiny: Any) -> None:
 def test_the_lane_can_be_looked_at(client: TestClient) -> None:
     shown = client.get("/v1/ascend_vl/drawing").json()
     worker = {"state": "open", "sessions": [], "allocated": 0}
-    assert shown == {"active": 0, "waiting": 0, "stuck": False, "workers": [worker]}
+    assert shown == {"active": 0, "waiting": 0, "stuck": False, "slice_seconds": [], "workers": [worker]}
+    client.post("/v1/images/generations", json=SMALL)
+    assert len(client.get("/v1/ascend_vl/drawing").json()["slice_seconds"]) > 1
 
 
 def test_models_tell_what_they_can_do(client: TestClient) -> None:
@@ -334,6 +337,8 @@ def test_models_tell_what_they_can_do(client: TestClient) -> None:
         ({"data_parallel_size": 2}, "Data parallel"),
         ({"pipeline_parallel_size": 2}, "Pipeline"),
         ({"distributed_executor_backend": "ray"}, "ray"),
+        ({"drawing": False}, "started with drawing off"),
+        ({"drawing": False, "data_parallel_size": 2}, "Data parallel"),
     ],
 )
 def test_where_drawing_cannot_run_chat_goes_on_and_the_reason_is_said(
@@ -346,7 +351,7 @@ def test_where_drawing_cannot_run_chat_goes_on_and_the_reason_is_said(
         assert answer.status_code == 503 and word in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("overrides", [None, {}, {"architectures": [names.QWEN3_VL]}, {names.DRAWING_KEY: False}, "{"])
+@pytest.mark.parametrize("overrides", [None, {}, {"architectures": [names.QWEN3_VL]}, "{"])
 def test_other_models_have_no_such_routes(tiny: Any, overrides: Any) -> None:
     with TestClient(app(tiny, FakeWorkers(), overrides)) as client:
         assert client.post("/v1/images/generations", json=SMALL).status_code == 404

@@ -5,6 +5,7 @@ import io
 import json
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -146,3 +147,16 @@ def test_clients_killed_at_random_moments_leave_nothing_and_the_next_is_served(t
             assert again.status_code == 200
 
     asyncio.run(body())
+
+
+def test_stage_d_of_verify_passes_on_it(
+    tiny_server: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ascend_vl.verify import stage_drawing
+    from ascend_vl.verify.stages import Session
+
+    monkeypatch.setattr(stage_drawing, "SIDE", 128)
+    session = Session(model=tiny, cases=tmp_path / "none", out=tmp_path, requirements=[])
+    session.use(tiny_server)
+    stage_drawing.run(session)
+    assert session.statuses == ["drew"] and [check.status for check in session.checks] == ["passed"] * 9

@@ -267,19 +267,6 @@ def test_the_head_is_float32_whatever_the_model_is(tiny: Path, worker: bare.Bare
     assert kinds == {torch.float32}
 
 
-def test_the_range_of_activations_can_be_looked_at(worker: bare.BareWorker, job_of: Any) -> None:
-    found = worker.drawing_range(to_wire(job_of("t2i")))
-    assert found["state"] == "done" and set(found["largest"]) == {"attention", "mlp", "residual"}
-    assert all(0.1 < value < 1000 for value in found["largest"].values())
-    assert worker.drawing_status()["sessions"] == [] and worker._drawing().decoder.peaks is None
-
-
-def test_an_overflow_is_told(worker: bare.BareWorker, job_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = session.embed_patches
-    monkeypatch.setattr(session, "embed_patches", lambda model, patches: real(model, patches) * float("nan"))
-    assert np.isnan(worker.drawing_range(to_wire(job_of("t2i")))["largest"]["residual"])
-
-
 def test_predictions_are_of_the_prompts_branch_in_previews(worker: bare.BareWorker, job_of: Any) -> None:
     job = job_of("t2i")
     worker.drawing_begin("a", to_wire(job), ["a"])

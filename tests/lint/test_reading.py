@@ -51,10 +51,10 @@ def test_every_spelling_of_a_flag_is_the_same_flag() -> None:
     found = rules(f"vllm serve m {GOOD} --tensor-parallel-size 1 -tp 2")
     assert found == ["lint-repeated-contradiction"]
     assert rules(f"vllm serve m {GOOD} --max_model_len=8192") == ["lint-repeated"]
-    assert rules(f"vllm serve m {GOOD} --enable-prefix-caching") == [
-        "lint-repeated-contradiction",
-        "flag-prefix-caching-310p",
-    ]
+    on = f"vllm serve m {GOOD} --enable-prefix-caching"
+    assert rules(on) == ["lint-repeated-contradiction"]
+    assert "flag-prefix-caching-310p" in rules(on, version="0.11.0")
+    assert "flag-prefix-caching-310p" not in rules(on, "910b3", "0.11.0")
 
 
 def test_numbers_as_vllm_reads_them() -> None:

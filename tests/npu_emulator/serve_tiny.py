@@ -1,8 +1,9 @@
 """Run inside a stack: answer one text prompt and two image prompts offline and print what came out as one JSON line.
 
-usage: python serve_tiny.py MODEL [--tp N] [--graphs] [--max-model-len L] [--features FILE.npz]
+usage: python serve_tiny.py MODEL [--tp N] [--graphs] [--max-model-len L] [--features FILE.npz] [--plant-seq-len]
 
-`--features` also writes what the vision tower makes of the pictures: each alone, then both in one call.
+`--features` also writes what the vision tower makes of the pictures: each alone, then both in one call. After its
+answers `--plant-seq-len` makes a mistake, asks about a picture once more, and prints the error as PLANTED.
 """
 
 import argparse
@@ -86,8 +87,6 @@ def main() -> None:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     from vllm import LLM, SamplingParams
 
-    if options.plant_seq_len:
-        leave_seq_len_on_the_device()
     global MODEL
     MODEL = options.model
     settings = {}
@@ -120,6 +119,12 @@ def main() -> None:
         numpy.savez(options.features, *llm.apply_model(tower_features)[0])
     sys.stdout.flush()
     print("ANSWERS " + json.dumps(answers), flush=True)
+    if options.plant_seq_len:
+        leave_seq_len_on_the_device()
+        try:
+            llm.generate({**prompts()[1], "multi_modal_data": {"image": [pictures()[1]]}}, sampling, use_tqdm=False)
+        except Exception as error:
+            print(f"PLANTED {error}", flush=True)
     del llm
 
 

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,24 @@ def test_exit_code_is_the_command_s() -> None:
     assert emulate(command=[sys.executable, "-c", "raise SystemExit(7)"]).returncode == 7
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_command_ends_by_itself_when_we_are_told_to_end(number: signal.Signals) -> None:
+    code = """
+import signal, sys, time
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda *_: (time.sleep(1), print("ended", flush=True), sys.exit(5)))
+print("up", flush=True)
+time.sleep(60)
+"""
+    arguments = [sys.executable, "-m", "npu_emulator", "--", sys.executable, "-c", code]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, start_new_session=True) as child:
+        assert child.stdout is not None and child.stdout.readline() == "up\n"
+        # Ctrl-C goes to the whole group of the terminal, the others to the process that was named.
+        (os.killpg if number == signal.SIGINT else os.kill)(child.pid, number)
+        assert child.stdout.read() == "ended\n"
+        assert child.wait(20) == 5
+
+
 def test_what_cannot_run_is_exit_2() -> None:
     assert emulate("--faults", "no-such-fault", command=["true"]).returncode == 2
     assert emulate(command=["/no/such/program"]).returncode == 2
@@ -75,3 +94,8 @@ def test_nothing_is_emulated_without_the_variable() -> None:
     code = "import sys, torch; print(torch._C._get_privateuse1_backend_name(), 'torch_npu' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert out == ["privateuseone", "False"]
+
+
+def test_torch_npu_may_be_imported_before_torch() -> None:
+    done = emulate(command=[sys.executable, "-c", "import torch_npu, torch; print(torch.zeros(1).npu().device)"])
+    assert done.stdout == "npu:0\n", done.stderr[-2000:]

@@ -1,5 +1,7 @@
 """The unmodified vllm-ascend releases on emulated chips, answering like Transformers (emulated: nothing about
 hardware).
+
+Offline, one process a stack and chip. Tensor parallelism, graphs and everything over HTTP: test_served.py.
 """
 
 import functools
@@ -41,9 +43,9 @@ def interpreter(version: str) -> Path:
     return stacks.make(version, ROOT, ROOT) / "bin" / "python"
 
 
-def serve(version: str, chip: str, model: Path, *options: str, chips: int = 1) -> subprocess.CompletedProcess[str]:
+def serve(version: str, chip: str, model: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run serve_tiny.py on an emulated machine without faults."""
-    machine = launch.describe(chip, chips, 4, None, version, "none")
+    machine = launch.describe(chip, 1, 4, None, version, "none")
     command = [str(interpreter(version)), str(HERE / "serve_tiny.py"), str(model), *options]
     done = subprocess.run(
         command, env=launch.environment(machine), capture_output=True, text=True, check=False, timeout=1500
@@ -70,26 +72,15 @@ def check_answers(model: Path, given: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize("version", ["0.18.0", "0.23.0.post1"])
 def test_answers_and_tower_equal_transformers(version: str, chip: str, model: Path, tmp_path: Path) -> None:
     file = tmp_path / "features.npz"
-    check_answers(model, answers(serve(version, chip, model, "--features", str(file))))
+    careless = (version, chip) == ("0.18.0", "310P3")
+    done = serve(version, chip, model, "--features", str(file), *(["--plant-seq-len"] if careless else []))
+    check_answers(model, answers(done))
     saved = numpy.load(file)
     first, second, *together = [torch.from_numpy(saved[name]) for name in saved.files]
     assert torch.equal(first, together[0]) and torch.equal(second, together[1])
     exact, half = reference.features(model, torch.float32), reference.features(model, torch.float16)
     for seen, wide, narrow in zip((first, second), exact, half, strict=True):
         assert reference.distance(seen, wide) < TOWER * reference.distance(narrow, wide) + 1e-3
-
-
-def test_tensor_parallel_on_two_chips(model: Path) -> None:
-    check_answers(model, answers(serve("0.18.0", "310P3", model, "--tp", "2", chips=2)))
-
-
-def test_piecewise_graphs(model: Path) -> None:
-    done = serve("0.18.0", "910B3", model, "--graphs")
-    check_answers(model, answers(done))
-    assert "Replaying aclgraph" in done.stdout + done.stderr
-
-
-def test_planted_seq_len_on_the_device_is_rejected(model: Path) -> None:
-    done = serve("0.18.0", "310P3", model, "--plant-seq-len")
-    assert done.returncode != 0
-    assert "seq_len must be on the host" in done.stderr + done.stdout
+    if careless:
+        # What a plugin would get that leaves the lengths on the NPU; tensors that only pose as NPU ones let it pass.
+        assert "seq_len must be on the host" in done.stdout.partition("PLANTED ")[2], done.stdout[-2000:]

@@ -2,64 +2,65 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "tests/npu_emulator"))
-
-import tiny_checkpoint  # noqa: E402
-
-from ascend_vl.checkpoint.shapes import text_shape, vision_shape  # noqa: E402
-from ascend_vl.plan.activations import rotary_bytes, tower_bytes  # noqa: E402
-from ascend_vl.plan.memory import Choice, nz_copies  # noqa: E402
-from ascend_vl.plan.model import Model  # noqa: E402
-from ascend_vl.rules import table  # noqa: E402
-from npu_emulator import launch, stacks  # noqa: E402
+from ascend_vl.checkpoint.shapes import text_shape, vision_shape
+from ascend_vl.drawing import budget
+from ascend_vl.plan.activations import drawing_bytes, rotary_bytes, tower_bytes
+from ascend_vl.plan.memory import Choice, nz_copies
+from ascend_vl.plan.model import Model
+from ascend_vl.rules import table
+from npu_emulator import launch, stacks
 
 pytestmark = pytest.mark.emulated
 
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 RELEASE = "0.18.0"
-# Half the width of the published tower, with its head width of 72 and its proportions; text heads of 128.
+# Half the width of the published tower, its head width of 72 and proportions; text heads of 128, four to a key.
 VISION = {"hidden_size": 576, "num_heads": 8, "depth": 3, "intermediate_size": 2152, "out_hidden_size": 512}
 TEXT = {
     "hidden_size": 512,
-    "intermediate_size": 1024,
+    "intermediate_size": 1536,
     "num_hidden_layers": 2,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
     "head_dim": 128,
 }
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tiny_hidream: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny checkpoint's files with a config of real proportions; weights are made up by vLLM."""
-    folder = tiny_checkpoint.make(tmp_path_factory.mktemp("memory") / "tiny", peak=False)
+    folder = tmp_path_factory.mktemp("memory")
+    for file in tiny_hidream.iterdir():
+        if file.suffix != ".safetensors":
+            (folder / file.name).write_bytes(file.read_bytes())
+    change(folder / "tokenizer_config.json", tokenizer_class="Qwen2TokenizerFast")
+    change(folder / "preprocessor_config.json", size={"longest_edge": 256 * 256, "shortest_edge": 32 * 32})
     config = json.loads((folder / "config.json").read_text())
-    config["vision_config"] |= VISION
-    config["text_config"] |= TEXT
-    config["text_config"]["rope_scaling"]["mrope_section"] = [24, 20, 20]
-    (folder / "config.json").write_text(json.dumps(config))
-    settings = json.loads((folder / "preprocessor_config.json").read_text())
-    settings["size"] = {"longest_edge": 256 * 256, "shortest_edge": 32 * 32}
-    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    text = config["text_config"] | TEXT
+    text["rope_scaling"]["mrope_section"] = [24, 20, 20]
+    change(folder / "config.json", text_config=text, vision_config=config["vision_config"] | VISION)
     return folder
+
+
+def change(file: Path, **values: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 @pytest.fixture(scope="module")
 def model(checkpoint: Path) -> Model:
     config = json.loads((checkpoint / "config.json").read_text())
-    return Model("tiny", str(checkpoint), "qwen3-vl", False, text_shape(config), vision_shape(config), 0, "float16")
+    return Model("tiny", str(checkpoint), "hidream-o1", True, text_shape(config), vision_shape(config), 0, "float16")
 
 
 @pytest.fixture(scope="module")
 def counted(checkpoint: Path) -> dict[str, Any]:
-    machine = launch.describe("310P3", 1, 4, None, RELEASE, "none")
+    machine = launch.describe("310P3", 1, 8, None, RELEASE, "none")
     python = stacks.make(RELEASE, ROOT, ROOT) / "bin" / "python"
     done = subprocess.run(
         [str(python), str(HERE / "emulated_memory.py"), str(checkpoint)],
@@ -76,19 +77,32 @@ def counted(checkpoint: Path) -> dict[str, Any]:
 
 
 def test_weights_are_exact(model: Model, counted: dict[str, Any]) -> None:
-    assert model.weight_bytes("float16", 1, False) == counted["weights"]
+    assert model.weight_bytes("float16", 1, True) == counted["weights"]
+
+
+def test_the_workspace_for_drawing_is_exact(model: Model, counted: dict[str, Any]) -> None:
+    assert drawing_bytes(model, "float16", 1) == counted["workspace"]
 
 
 def test_the_tower_is_an_upper_estimate_within_a_fifth(model: Model, counted: dict[str, Any]) -> None:
+    assert len(counted["tower"]) == 3
     for tokens, peak in counted["tower"]:
         estimate = tower_bytes(model, tokens, "float16", 1, on_npu=True)
         assert peak <= estimate <= 1.2 * peak, (tokens, estimate, peak)
+
+
+def test_a_drawing_is_an_upper_estimate_within_a_fifth(checkpoint: Path, counted: dict[str, Any]) -> None:
+    shape = budget.Shape.of(json.loads((checkpoint / "config.json").read_text()), 2)
+    assert len(counted["drawing"]) == 3
+    for target, references, prefixes, peak in counted["drawing"]:
+        estimate = budget.request_bytes(shape, target, references, prefixes)
+        assert peak <= estimate <= 1.2 * peak, (target, references, prefixes, estimate, peak)
 
 
 def test_what_is_held_beside_weights_and_kv_cache_within_a_fifth(model: Model, counted: dict[str, Any]) -> None:
     kv = counted["kv_tokens"] * model.kv_token_bytes("float16", 1)
     held = counted["allocated"] - counted["weights"] - kv
     runtime = table().setting("memory-runtime") * 2**30
-    choice = Choice(2**32, "310P", RELEASE, "float16", 1, 256, 0.5, False, 2)
+    choice = Choice(2**33, "310P", RELEASE, "float16", 1, 256, 0.5, True, 2)
     estimate = runtime + rotary_bytes(model, "float16") + nz_copies(model, choice)
     assert held <= estimate <= 1.2 * held, (estimate, held)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ascend_vl.drawing.budget import workspace_bytes
 from ascend_vl.machine import Holder, describe
 from ascend_vl.plan import DoesNotFit, Plan, Wishes, resolve
 from ascend_vl.plan.memory import Choice, add_up, longest_fit
@@ -180,13 +181,41 @@ def test_32b_takes_the_fewest_chips() -> None:
     assert planned("qwen3-vl-8b", chip="800i-a2", chips=8).tensor_parallel_size == 1
 
 
-def test_drawing_needs_room_outside() -> None:
+def test_drawing_is_taken_from_the_kv_cache() -> None:
     on = planned("hidream-o1", Wishes(drawing="on"), chip="800i-a2")
     off = planned("hidream-o1", Wishes(drawing="off"), chip="800i-a2")
     assert on.memory.drawing > 0 == off.memory.drawing
-    assert on.memory.weights - off.memory.weights == 37_764_096 * 2
-    refusal = refused("hidream-o1", Wishes(drawing="on", gpu_memory_utilization=0.99), chip="800i-a2")
+    assert on.memory.weights - off.memory.weights == 37_764_096 * 4
+    assert off.memory.kv - on.memory.kv == on.memory.drawing + 37_764_096 * 4
+    assert gib(on.memory.drawing) in memory_sum(on.memory).en and gib(on.memory.drawing) in memory_sum(on.memory).zh
+    half, none = (
+        planned("hidream-o1", Wishes(drawing=wish, max_model_len=4096), chip="300i-duo", vllm_ascend="0.18.0").memory
+        for wish in ("on", "off")
+    )
+    assert none.kv - half.kv == pytest.approx((half.drawing + 37_764_096 * 4) / 2, abs=2)
+    wishes = Wishes(drawing="on", gpu_memory_utilization=0.36, max_model_len=4096)
+    refusal = refused("hidream-o1", wishes, chip="800i-a2", chips=1)
     assert "drawing" in [change.what for change in refusal.plan.memory.changes]
+
+
+def test_the_plan_counts_what_the_model_class_reserves(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = model("hidream-o1").text
+    config = {
+        "text_config": {
+            "hidden_size": text.hidden,
+            "intermediate_size": text.intermediate,
+            "num_hidden_layers": text.layers,
+            "num_attention_heads": text.heads,
+            "num_key_value_heads": text.kv_heads,
+            "head_dim": text.head_dim,
+        }
+    }
+    for ways in (1, 2):
+        wishes = Wishes(drawing="on", tensor_parallel_size=ways)
+        memory = planned("hidream-o1", wishes, chip="800i-a2", chips=2).memory
+        assert memory.drawing == workspace_bytes(config, 2, ways)
+    monkeypatch.setenv("ASCEND_VL_DRAWING_WORKSPACE_MIB", "100")
+    assert planned("hidream-o1", Wishes(drawing="on"), chip="800i-a2").memory.drawing == 100 * 2**20
 
 
 def test_on_a_cpu_everything_must_fit_what_is_free() -> None:
@@ -206,14 +235,38 @@ def test_a_chip_shared_with_another_service() -> None:
     shared = replace(alone, others=int(19.0e9))
     expected, found = add_up(small, alone), add_up(small, shared)
     assert expected.kv - found.kv == pytest.approx(19.0e9 / 2, abs=2)
-    assert "memory-others-310p" in memory_sum(found).en and "memory-others-310p" in memory_sum(found).zh
-    # Before 0.22.1rc1 the worker did not do that.
-    assert add_up(small, replace(shared, version="0.18.0")).others == 0
+    assert "memory-others" in memory_sum(found).en and "memory-others" in memory_sum(found).zh
+    # The worker of 0.18 does the same on 310P only, that of 0.11 on every chip.
+    for release, kind, counted in (
+        ("0.18.0", "310P", True),
+        ("0.18.0", "A2", False),
+        ("0.17.0rc1", "310P", False),
+        ("0.11.0", "310P", True),
+        ("0.11.0", "A2", True),
+    ):
+        assert (add_up(small, replace(shared, version=release, kind=kind)).others > 0) == counted
+
+
+def test_more_than_is_free_is_refused_as_vllm_refuses_it() -> None:
+    busy = {"chip": "800i-a2", "chips": 1, "memory": 64.0, "held": 40.0}
+    plan = planned("qwen3-vl-8b", None, **busy)
+    assert plan.value("gpu_memory_utilization") == 0.37
+    refusal = refused("qwen3-vl-8b", Wishes(gpu_memory_utilization=0.9), **busy)
+    assert "24.00 GiB that others leave free" in refusal.why.en and "24.00 GiB" in refusal.why.zh
+    # Nothing offered takes more than is free either.
+    for change in refusal.plan.memory.changes:
+        assert change.choice.utilisation * change.choice.total <= 24 * GIB
+    # 310P counts what others hold a second time: the same share of a chip leaves it less.
+    alone, shared = (
+        planned("qwen3-vl-2b", Wishes(gpu_memory_utilization=0.5), chip="300i-duo", chips=1, held=held).memory
+        for held in (None, 10.0)
+    )
+    assert alone.kv - shared.kv == 5 * GIB
 
 
 def test_the_share_leaves_other_processes_their_memory() -> None:
     described = describe(chip="300i-duo", chips=1, vllm_ascend="0.18.0")
-    chip = replace(described.chips[0], used_bytes=int(20 * GIB), holders=(Holder(7, "python3", int(19 * GIB)),))
+    chip = replace(described.chips[0], used_bytes=int(12 * GIB), holders=(Holder(7, "python3", int(11 * GIB)),))
     busy = replace(described, chips=(chip,))
     plan = resolve(model("qwen3-vl-2b"), Wishes(), busy)
     share = plan.value("gpu_memory_utilization")
@@ -241,12 +294,10 @@ def choices() -> st.SearchStrategy[Choice]:
 @given(st.sampled_from(NAMES), choices())
 def test_the_sum_adds_up(name: str, choice: Choice) -> None:
     memory = add_up(model(name), choice)
-    assert memory.left == memory.budget - memory.weights - memory.non_kv - memory.others
+    assert memory.left == memory.budget - memory.weights - memory.drawing - memory.non_kv - memory.others
     assert memory.kv <= max(0, memory.left - memory.copies) or memory.left < memory.copies
     assert memory.outside + memory.budget == choice.total
-    assert memory.fits == (
-        memory.kv >= choice.max_model_len * memory.kv_token and memory.mask + memory.drawing <= memory.outside
-    )
+    assert memory.fits == (memory.kv >= choice.max_model_len * memory.kv_token and memory.mask <= memory.outside)
     text = memory_sum(memory)
     assert gib(memory.budget) in text.en and gib(memory.left) in text.zh
 

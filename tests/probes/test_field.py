@@ -10,7 +10,7 @@ from ascend_vl.adaptations.record import Finding, MachineFacts
 from ascend_vl.cli.field import exit_code
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
-from ascend_vl.probes import field, runner
+from ascend_vl.probes import field, field_engine, runner
 from ascend_vl.probes.child import failure
 from ascend_vl.probes.field_questions import QUESTIONS
 from ascend_vl.probes.registry import PROBES
@@ -18,6 +18,7 @@ from ascend_vl.probes.shapes import Shapes
 
 FACTS = MachineFacts("310P3", "9.1.0", "25.5.2", "2.10.0.post4", "0.23.0.post1", "0.23.0")
 FINE = Finding(False, Text("fine", "正常"), {"error": 1e-4})
+ENGINE = Finding(False, Text("fine", "正常"), {"answers": {"text": "my key is sk-abcdefgh12345678"}})
 
 
 @pytest.fixture
@@ -29,17 +30,63 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(
         runner, "ask", lambda name, shapes, **options: names.append(f"{name}@{shapes.head_size}") or FINE
     )
+    monkeypatch.setattr(
+        runner, "converse", lambda request, *rest: names.append(f"{request['question']}@engine") or ENGINE
+    )
     return names
 
 
 def test_every_probe_is_asked_at_both_widths_and_every_question_once(asked, tmp_path):
     report = field.ask_all(tmp_path / "out.json")
-    assert len(asked) == 2 * len(PROBES) + len(QUESTIONS) == len(report["answers"])
-    assert {label.partition("@")[0] for label in report["answers"]} == set(PROBES) | set(QUESTIONS)
+    assert len(asked) == 2 * len(PROBES) + len(QUESTIONS) + 1 == len(report["answers"])
+    assert {label.partition("@")[0] for label in report["answers"]} == set(PROBES) | set(QUESTIONS) | {"conformance"}
+    assert asked.index("float16-range@72") < asked.index("vision-borders@72") < asked.index("conformance@engine")
     assert json.loads((tmp_path / "out.json").read_text()) == json.loads(json.dumps(report))
     assert report["facts"] == asdict(FACTS)
-    assert report["not_asked"]
+    assert list(report["not_asked"]) == ["hidream-text"]
+    assert "sk-abcdef" not in (tmp_path / "out.json").read_text()
     assert exit_code(report) == 0
+
+
+def test_the_text_of_weights_is_asked_when_they_are_named(asked, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    report = field.ask_all(tmp_path / "out.json", model=tmp_path)
+    assert "hidream-text@engine" in asked
+    assert report["not_asked"] == {}
+
+
+def tower(**changes: object) -> dict:
+    same = {"equal": True, "max_abs": 0.0, "relative": 0.0}
+    return {"pictures": 3, "together": same, "reversed": same, "self_agreement": same, "nearest": [0, 1, 2]} | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "repeated", "fault"),
+    [
+        ({}, True, None),
+        ({"nearest": [0, 2, 1]}, True, "swapped"),
+        ({"reversed": {"equal": False, "max_abs": 1.0, "relative": 0.4}}, True, "together"),
+        ({"together": {"equal": False, "max_abs": None, "relative": None}}, True, "together"),
+        ({}, False, "repeated"),
+    ],
+)
+def test_conformance_is_judged(changes, repeated, fault):
+    finding = field_engine.judged(tower(**changes), repeated, {"fields_right": "3 of 4"})
+    assert finding.fault is (fault is not None)
+    assert (fault or "fields right: 3 of 4") in finding.reason.en
+
+
+def test_what_is_refused_before_the_chip_is_asked_is_no_verdict(tmp_path):
+    missing = runner.converse({"question": "hidream-text", "model": str(tmp_path)}, 60, field_engine.COMMAND)
+    assert (missing.fault, missing.numbers["code"]) == (None, "checkpoint-defective")
+    unknown = runner.converse({"question": "nothing", "model": str(tmp_path)}, 60, field_engine.COMMAND)
+    assert unknown.fault is None
+
+
+def test_an_engine_that_fails_is_a_fault():
+    text = Text("vLLM ended", "vLLM 退出")
+    finding = field_engine.failure(AscendVLError("server-failed", text, Text("507018", "507018"), text), {})
+    assert (finding.fault, finding.numbers["why"]) == (True, "507018")
 
 
 def test_a_report_is_carried_on_and_only_open_questions_are_asked_again(asked, tmp_path, monkeypatch):
@@ -61,6 +108,7 @@ def test_a_report_is_carried_on_and_only_open_questions_are_asked_again(asked, t
     again.clear()
     field.ask_all(out)
     assert len(again) == 2 * len(PROBES) + len(QUESTIONS)
+    assert "conformance@engine" in asked
 
 
 def test_the_time_is_kept_and_what_was_not_asked_says_so(asked, tmp_path):

@@ -1,8 +1,11 @@
 """Each probe finds its own fault, and nothing where there is none. Emulated operators, in this process."""
 
+from dataclasses import replace
+
 import pytest
 
 from ascend_vl.adaptations.record import Finding
+from ascend_vl.probes import vision
 from ascend_vl.probes.child import failure
 from ascend_vl.probes.registry import PROBES
 from ascend_vl.probes.shapes import Shapes
@@ -21,7 +24,16 @@ def ask(name: str) -> Finding:
     return Finding(finding.fault, finding.reason, noted | dict(finding.numbers))
 
 
-ANY = ["bfloat16", "index-put", "rotary-dtype", "vision-head-width", "vision-precision", "vision-borders", "copy-race"]
+ANY = [
+    "bfloat16",
+    "index-put",
+    "rotary-dtype",
+    "rotary-values",
+    "vision-head-width",
+    "vision-precision",
+    "vision-borders",
+    "copy-race",
+]
 
 
 @pytest.mark.parametrize("name", [*ANY, "vision-zero-length"])
@@ -46,6 +58,8 @@ def test_without_faults_all_are_fine_on_910b(machine, name, version):
         ("no-bf16", "0.18.0", "bfloat16", {"code": 161002}),
         ("index-put", "0.23.0", "index-put", {"code": 507018, "method": "index-copy"}),
         ("rotary-fp32", "0.18.0", "rotary-dtype", {"returned": "torch.float32"}),
+        ("rotary-coarse", "0.18.0", "rotary-values", {}),
+        ("rotary-coarse", "0.11.0", "rotary-values", {}),
         ("unpad-zero-length", "0.11.0", "vision-zero-length", {}),
         ("head-multiple-of-16", "0.11.0", "vision-head-width", {"width": 80}),
         ("unpad-approximate", "0.23.0", "vision-precision", {"operator": "unpad", "width": 72}),
@@ -76,3 +90,13 @@ def test_wrong_values_of_the_right_dtype_are_no_case_for_a_cast(machine, monkeyp
     finding = ask("rotary-dtype")
     assert finding.fault is None
     assert "values" in finding.reason.en
+
+
+def test_a_head_that_is_not_compared_must_still_be_finite(machine):
+    machine("310P3", "0.18.0")
+    question = vision.Question(replace(SHAPES, vision_heads=4), (24, 8))
+    right = question.ask("unpad", 80)
+    assert question.judge(right).right
+    right[3, 1:-1] = float("inf")
+    assert not question.judge(right).right
+    assert "shape" in question.judge(right[:, :1]).reason

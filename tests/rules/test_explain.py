@@ -41,6 +41,7 @@ def test_nothing_is_made_up(name: str) -> None:
 def test_errors_of_this_package_are_read_from_its_source() -> None:
     codes = {error.code: error for error in own_errors()}
     assert {"unknown-chip", "does-not-fit", "version-cannot-serve", "wish-impossible", "rules-invalid"} <= set(codes)
+    assert {"drawing-busy", "drawing-memory", "drawing-unavailable"} <= set(codes)
     assert codes["does-not-fit"].exit_code == 1
     assert codes["unknown-chip"].exit_code == 2
     assert "{...}" in codes["unknown-chip"].what.en

@@ -82,7 +82,7 @@ def test_not_ready_without_a_token_and_the_plugin_everywhere(fake: Any, option: 
 
 def test_a_taken_port_is_refused_before_anything_starts(fake: Any) -> None:
     plan = fake()
-    port = process.readiness.address(plan.command)[1]
+    port = process.command_options.address(plan.command)[1]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()

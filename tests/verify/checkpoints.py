@@ -57,6 +57,6 @@ def overflowing_mlp(directory):
     change_tensor(directory, "model.visual.blocks.1.mlp.linear_fc1.weight", lambda w: w * 1e5)
 
 
-def pixels_normalised_otherwise(directory):
-    """A processor with another mean."""
-    change_json(directory, "preprocessor_config.json", lambda c: c.update(image_mean=[0.0, 0.0, 0.0]))
+def pixels_normalised_twice(directory):
+    """A processor that takes (x - 0.5) / 0.5 of what it has normalised so already: (x - 0.75) / 0.25 at once."""
+    change_json(directory, "preprocessor_config.json", lambda c: c.update(image_mean=[0.75] * 3, image_std=[0.25] * 3))

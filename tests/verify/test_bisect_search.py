@@ -3,12 +3,13 @@
 import contextlib
 import json
 import math
+import os
 
 import numpy as np
 import pytest
 
 from ascend_vl.errors import AscendVLError
-from ascend_vl.verify import bisect, report
+from ascend_vl.verify import bisect, cures, looks, report
 from ascend_vl.verify.cases import Case
 from ascend_vl.verify.points_list import text_points, tower_points
 from ascend_vl.verify.runs import read_run, write_json, write_manifest
@@ -93,13 +94,13 @@ def keep(place, exact, theirs, ours):
 
 def test_errors_are_relative_to_golden_and_padding_does_not_count(tmp_path):
     keep(tmp_path / "p", [[3.0, 4.0]], [[3.0, 4.5]], [[3.0, 5.0, 9.0], [8.0, 8.0, 8.0]])
-    assert bisect.errors_at(tmp_path / "p") == [0.1, 0.2]
+    assert looks.errors_at(tmp_path / "p") == [0.1, 0.2]
 
 
 @pytest.mark.parametrize("ours", [[[3.0]], [[3.0, float("nan")]], [[3.0, float("inf")]]])
 def test_other_shapes_and_values_that_are_not_finite_have_no_error(tmp_path, ours):
     keep(tmp_path / "p", [[3.0, 4.0]], [[3.0, 4.0]], ours)
-    assert bisect.errors_at(tmp_path / "p") == [0.0, None]
+    assert looks.errors_at(tmp_path / "p") == [0.0, None]
 
 
 def test_a_bisection_is_reported_and_recomputed(tmp_path, invoice, make_run):
@@ -110,7 +111,16 @@ def test_a_bisection_is_reported_and_recomputed(tmp_path, invoice, make_run):
     step = {"point": "visual.blocks.0", "reference_error": 0.0, "engine_error": 0.2, "limit": 1e-5, "strays": True}
     finding = {
         **{"schema": 1, "verdict": "FAIL", "stage": "tower", "module": "visual.blocks.0", "operator": "rotary (X)"},
-        **{"why": "<script>", "captures": 3, "case": "invoice", "dtype": "float32", "emulated": True},
+        **{
+            "why": "<script>",
+            "why_zh": "<script>",
+            "captures": 3,
+            "capture_limit": 7,
+            "tensor_parallel": 1,
+            "case": "invoice",
+            "dtype": "float32",
+            "emulated": True,
+        },
         **{"steps": [step], "shapes": ["0: float16[1, 8]"], "cure": {"adaptation": "rotary-dtype", "confirmed": True}},
     }
     write_json(out / "bisect.json", finding)
@@ -136,3 +146,94 @@ def test_what_cannot_be_bisected_is_refused(tmp_path):
     with pytest.raises(AscendVLError) as caught:
         bisect.choose(cases, "b")
     assert caught.value.code == "case-unknown"
+
+
+def test_a_place_strays_beyond_twice_the_reference_and_a_floor():
+    assert not looks.judged("p", [1e-3, 2e-3], "float32")["strays"]
+    assert looks.judged("p", [1e-3, 2.1e-3], "float32")["strays"]
+    assert not looks.judged("p", [0.0, 1e-6], "float32")["strays"]
+    assert looks.judged("p", [1e-3, None], "float32")["strays"]
+
+
+def test_a_trial_forces_its_adaptation_even_where_the_user_suppressed_it(monkeypatch):
+    monkeypatch.setenv("ASCEND_VL_ADAPT", "-vision-lengths, +float16")
+    with cures.forced("vision-lengths"):
+        assert os.environ["ASCEND_VL_ADAPT"] == "+float16,+vision-lengths"
+    assert os.environ["ASCEND_VL_ADAPT"] == "-vision-lengths, +float16"
+    monkeypatch.delenv("ASCEND_VL_ADAPT")
+    with cures.forced("rotary-dtype"):
+        assert os.environ["ASCEND_VL_ADAPT"] == "+rotary-dtype"
+    assert "ASCEND_VL_ADAPT" not in os.environ
+
+
+def test_what_is_in_force_already_is_not_tried_and_the_first_that_heals_is_named():
+    states = {"vision-lengths": "handled-upstream", "vision-exact-kernel": "not-applicable"}
+    names = cures.untried("vision attention", states)
+    assert names == ["vision-operator", "vision-exact-kernel", "vision-head-width"]
+    tried = []
+
+    def heals(name):
+        tried.append(name)
+        return name == "vision-exact-kernel"
+
+    assert cures.first(names, heals) == "vision-exact-kernel"
+    assert tried == names[:2]
+    assert cures.first(names, lambda name: False) is None
+    assert cures.untried("linear", {}) == []
+
+
+def looked(search, invoice, make_run, monkeypatch, change):
+    """(finding, the search's look, points) for a candidate made by change(answer); the end of the search strays."""
+    base, candidate = invoice("c"), invoice("c")
+    candidate.stages["forced"] = {"token_ids": base.token_ids, "logprobs": [list(p) for p in base.logprobs]}
+    change(candidate)
+    a, b = (read_run(make_run(name, [answer])) for name, answer in (("a", base), ("b", candidate)))
+    (search.base / "config.json").write_text(json.dumps({"text_config": {"num_hidden_layers": 2}}))
+    seen = []
+
+    def halve(search, server, stage, points):
+        seen.append((stage, points[-1]))
+        return {"verdict": "FAIL", "stage": stage, "module": points[0], "why": bisect.Text("x", "x")}
+
+    monkeypatch.setattr(bisect, "_halve", halve)
+    case = bisect.comparison.compare(a, b, [])["cases"][0]
+    return bisect._look(search, None, a, b, case), search.look, seen
+
+
+def test_a_difference_only_in_decode_steps_is_looked_at_in_that_step(search, invoice, make_run, monkeypatch):
+    def change(answer):
+        answer.logprobs[3] = [(8, -0.4), (9, -2.0)]
+
+    finding, look, seen = looked(search, invoice, make_run, monkeypatch, change)
+    assert (finding["stage"], finding["position"]) == ("decode", 3)
+    assert (look.step, look.token_ids, look.text) == (3, (5, 6, 7), "")
+    assert seen == [("decode", "logits")]
+
+
+def test_a_difference_that_prefill_shows_too_is_looked_at_in_one_pass(search, invoice, make_run, monkeypatch):
+    def change(answer):
+        answer.logprobs[3] = [(8, -0.4), (9, -2.0)]
+        answer.stages["forced"]["logprobs"][3] = [(8, -0.4), (9, -2.0)]
+
+    finding, look, seen = looked(search, invoice, make_run, monkeypatch, change)
+    assert finding["stage"] == "continuation" and "position" not in finding
+    assert (look.step, look.token_ids) == (None, (5, 6, 7, 8))
+    assert look.text.startswith("The total is 1024.50")
+    assert seen == [("continuation", "language_model.norm")]
+
+
+def test_rounding_that_the_reference_shows_too_is_no_fault(search, invoice, make_run, monkeypatch):
+    def change(answer):
+        answer.logprobs[0] = [(5, -0.4), (6, -2.0)]
+
+    inconclusive = {"verdict": "INCONCLUSIVE", "stage": "logits", "module": None, "why": bisect.Text("x", "x")}
+    monkeypatch.setattr(bisect, "_halve", lambda *given: dict(inconclusive))
+    base, candidate = invoice(), invoice()
+    change(candidate)
+    runs = [read_run(make_run(name, [answer])) for name, answer in (("a", base), ("b", candidate))]
+    (search.base / "config.json").write_text(json.dumps({"text_config": {"num_hidden_layers": 2}}))
+    case = bisect.comparison.compare(*runs, [])["cases"][0]
+    assert case["first_difference"] == "logits"
+    assert bisect._look(search, None, *runs, case)["verdict"] == "PASS"
+    case["fork"] = {"position": 0, "near_tie": False, "gap_nats": 2.0}
+    assert bisect._look(search, None, *runs, case)["verdict"] == "INCONCLUSIVE"

@@ -243,3 +243,32 @@ def test_bad_answers_are_refused_by_name(tmp_path, lines, code):
     with pytest.raises(AscendVLError) as caught:
         read_run(path)
     assert (caught.value.code, caught.value.exit_code) == (code, 2)
+
+
+def test_every_reason_stands_in_both_languages(invoice, make_run, make_lines):
+    changed = invoice(token_ids=[5, 6, 77, 8, 9])
+    changed.stages["grid"] = [[1, 8, 2]]
+    lines = make_lines("bare", [{"id": "invoice", "text": "1024.50"}])
+    for other in (make_run("b", [changed]), lines):
+        result = judge(make_run(f"a-{other.name}", [invoice()]), other)
+        case = only(result)
+        pairs = [(entry["detail"], entry["detail_zh"]) for entry in case["chain"]]
+        pairs += [(why, case["reasons_zh"][name]) for name, why in case["reasons"].items()]
+        pairs += [(item["why"], item["why_zh"]) for item in result["required"]]
+        said = [pair for pair in pairs if pair[0]]
+        assert len(said) >= 4
+        for english, chinese in said:
+            assert english.isascii() and any("\u4e00" <= c <= "\u9fff" for c in chinese), (english, chinese)
+
+
+@pytest.mark.parametrize(("shift", "status"), [(0.0, "same"), (5e-4, "within"), (0.2, "differs")])
+def test_decode_steps_are_compared_as_far_as_both_sides_said_the_same(invoice, make_run, shift, status):
+    base, other = invoice(), invoice(token_ids=[5, 6, 7, 88, 9])
+    other.logprobs[:3] = [list(listed) for listed in base.logprobs[:3]]
+    other.logprobs[2] = [(7, -0.1 - shift), (8, -2.5)]
+    # Position 3 is reached by the same tokens and chooses otherwise; what follows it is not comparable.
+    other.logprobs[3] = [(88, -0.7), (8, -0.1)]
+    case = only(judge(make_run("a", [base]), make_run("b", [other])))
+    entry = next(entry for entry in case["chain"] if entry["stage"] == "decode")
+    assert entry["status"] == status, entry
+    assert entry.get("position") == (2 if status == "differs" else None)

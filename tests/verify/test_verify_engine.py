@@ -25,6 +25,7 @@ def load(name):
 
 
 planted = load("checkpoints")
+plugin = load("planted_plugin")
 
 
 @pytest.fixture(scope="module")
@@ -121,51 +122,74 @@ def test_the_alarm_counts_in_the_servers_own_metrics(verified):
     assert 'ascend_vl_degenerate_answers_total{kind="zero_run"}' in LookingStage.seen
 
 
-# fault, case, what bisect must find
+# fault, case, what bisect must find; faults of a checkpoint are in checkpoints.py, faults of an engine in
+# planted_plugin.py
 FAULTS = {
     "none": (None, "both", {"verdict": "PASS", "module": None}),
     "random_head": ("random_head", "both", {"verdict": "FAIL", "module": "logits", "weight": "lm_head.weight"}),
     "wrong_mrope_section": (
         "wrong_mrope_section",
         "both",
-        {"verdict": "FAIL", "module": "language_model.layers.0", "operator": "mrope rotary"},
+        {"verdict": "FAIL", "stage": "logits", "module": "language_model.layers.0", "operator": "mrope rotary"},
     ),
-    "pixels": ("pixels_normalised_otherwise", "photo", {"verdict": "FAIL", "stage": "pixel_values", "module": None}),
+    "pixels": ("pixels_normalised_twice", "photo", {"verdict": "FAIL", "stage": "pixel_values", "module": None}),
+    "exif": ("NO_EXIF", "photo", {"verdict": "FAIL", "stage": "grid", "module": None}),
     "overflow": (
         "overflowing_mlp",
         "photo",
-        {"verdict": "FAIL", "module": "visual.blocks.1", "operator": "linear", "dtype": "float16"},
+        {"verdict": "FAIL", "module": "visual.blocks.1", "operator": "linear", "dtype": "float16", "why": "overflow"},
+    ),
+    "overflow on two ranks": (
+        "overflowing_mlp",
+        "photo",
+        {
+            **{"verdict": "FAIL", "module": "visual.blocks.1", "operator": "linear", "dtype": "float16"},
+            **{"why": "overflow", "tensor_parallel": 2},
+        },
+    ),
+    "only in decode steps": (
+        "DECODE_ATTENTION",
+        "photo",
+        {
+            **{"verdict": "FAIL", "stage": "decode", "position": 1, "module": "language_model.layers.1"},
+            "operator": "text attention",
+        },
     ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_bisect_names_the_planted_fault_at_its_level(tiny, cases, tmp_path, fault):
+def test_bisect_names_the_planted_fault_at_its_level(tiny, cases, tmp_path, fault, monkeypatch):
     plant, case, expected = FAULTS[fault]
     candidate = planted.clone(tiny, tmp_path / "candidate")
-    base = tiny
-    if fault == "overflow":
-        # The same weights on both sides: only the narrower range of the engine's dtype is at fault.
-        base = candidate
-    if plant:
+    # An overflow is in the weights of both sides: only the narrower range of the engine's dtype is at fault.
+    base = candidate if "why" in expected else tiny
+    if hasattr(planted, plant or ""):
         getattr(planted, plant)(candidate)
-    dtype = expected.get("dtype", "float32")
-    search = bisect.Search(base, candidate, bisect.choose(cases, case), cases, tmp_path / "out", dtype)
+    elif plant:
+        plugin.install(tmp_path / "plugin", getattr(plugin, plant), monkeypatch)
+    search = bisect.Search(
+        base,
+        candidate,
+        bisect.choose(cases, case),
+        cases,
+        tmp_path / "out",
+        expected.get("dtype", "float32"),
+        tensor_parallel=expected.get("tensor_parallel", 1),
+    )
     found = bisect.bisect(search)
     assert found["verdict"] == expected["verdict"], found
-    assert found["module"] == expected["module"], found
+    for key in ("stage", "module", "position", "tensor_parallel"):
+        assert found.get(key) == expected.get(key, found.get(key)), found
     assert found["captures"] <= found["capture_limit"]
-    if "stage" in expected:
-        assert found["stage"] == expected["stage"]
     if "weight" in expected:
         assert found["weights"][0]["tensors"] == [expected["weight"]]
     if "operator" in expected:
-        assert found["operator"].startswith(expected["operator"])
+        assert found["operator"].startswith(expected["operator"]), found
+        assert found["why"].startswith(expected.get("why", "")), found
         assert found["shapes"]
         replay = subprocess.run(
             [sys.executable, "reproduce.py"], cwd=found["reproduction"], capture_output=True, text=True
         )
         assert replay.returncode == 0, replay.stderr
         assert json.loads(replay.stdout)["expected"] == found["why"]
-    if fault == "overflow":
-        assert found["why"].startswith("overflow")

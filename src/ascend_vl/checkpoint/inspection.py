@@ -12,7 +12,8 @@ from ascend_vl.checkpoint.config_file import Config, read_config, read_json
 from ascend_vl.checkpoint.defects import Defect, defect
 from ascend_vl.checkpoint.expected import HEAD_TENSORS
 from ascend_vl.checkpoint.files import Files, local_files
-from ascend_vl.checkpoint.hub import RemoteFiles, chosen_hub, is_offline, is_repository_id, open_repository
+from ascend_vl.checkpoint.hub import RemoteFiles
+from ascend_vl.checkpoint.hub_choice import chosen_hub, is_offline, is_repository_id, open_repository
 from ascend_vl.checkpoint.quantisation import Quantisation, quantisation_of
 from ascend_vl.checkpoint.safetensors_header import TensorInfo
 from ascend_vl.checkpoint.shapes import TextShape, VisionShape

@@ -46,8 +46,8 @@ def command(
             output.print_json({"schema": 1, "run": str(out), "cases": len(run.answers), "info": run.info})
         else:
             for name, answer in run.answers.items():
-                output.console.print(f"{name}: {answer.text}", markup=False)
-            output.console.print(f"{Text('recorded', '已记录')}: {out}", markup=False)
+                output.console.print(f"{name}: {answer.text}", markup=False, soft_wrap=True)
+            output.console.print(f"{Text('recorded', '已记录')}: {out}", markup=False, soft_wrap=True)
         return 0
 
     output.run(body, as_json=as_json, lang=lang)

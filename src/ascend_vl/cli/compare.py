@@ -9,6 +9,7 @@ from rich.table import Table
 
 from ascend_vl.cli import output
 from ascend_vl.language import Text
+from ascend_vl.verify.wording import words
 
 
 def command(
@@ -31,32 +32,34 @@ def command(
         if as_json:
             output.print_json(result)
         else:
-            show(result, defaults=not require)
+            show(result, recipe=None if require else recipe)
         return 0 if result["verdict"] == "pass" else 1
 
     output.run(body, as_json=as_json, lang=lang)
 
 
-def show(result: dict[str, Any], defaults: bool) -> None:
-    """The comparison for a reader: the table of means, what was required, each case that failed."""
+def show(result: dict[str, Any], recipe: str | None) -> None:
+    """The comparison for a reader: the table of means, what was required (of which recipe), each case that failed."""
     table = Table("", str(Text("mean", "均值")), str(Text("lowest", "最低")), str(Text("measured", "已测")))
     for name, totals in result["summary"].items():
-        table.add_row(
-            name, _number(totals["mean"]), _number(totals["min"]), f"{totals['measured']}/{len(result['cases'])}"
-        )
+        values = _number(totals["mean"]), _number(totals["min"]), f"{totals['measured']}/{len(result['cases'])}"
+        table.add_row(str(words(name)), *values)
     output.console.print(table)
-    if defaults:
+    if recipe:
         rules = ", ".join(item["require"] for item in result["required"])
-        output.console.print(f"{Text('required (default set)', '要求（默认）')}: {rules}")
+        named = Text("default set", "默认") if recipe == "default" else Text(f"recipe {recipe}", f"方案 {recipe}")
+        required = Text(f"required ({named.en})", f"要求（{named.zh}）")
+        output.console.print(f"{required}: {rules}", soft_wrap=True)
     for note in result["notes"]:
         output.console.print(f"! {escape(str(Text(**note)))}", soft_wrap=True)
     for item in result["required"]:
         mark = "[green]✓[/green]" if item["passed"] else "[red]✗[/red]"
         cases = ", ".join(map(str, item["failed_cases"][:8]))
-        output.console.print(f"{mark} {item['require']}  {escape(item['why'] or '')} {escape(cases)}")
+        why = str(Text(item["why"] or "", item["why_zh"] or ""))
+        output.console.print(f"{mark} {item['require']}  {escape(why)} {escape(cases)}")
     for name in ("only_in_base", "only_in_candidate", "asked_otherwise"):
         if result[name]:
-            output.console.print(f"[red]✗[/red] {name}: {escape(', '.join(result[name][:8]))}")
+            output.console.print(f"[red]✗[/red] {words(name)}: {escape(', '.join(result[name][:8]))}")
     failed = {name for item in result["required"] if not item["passed"] for name in item["failed_cases"]}
     for case in [case for case in result["cases"] if case["id"] in failed][:8]:
         output.console.print(f"  {escape(case['id'])}: {escape(explain(case))}", soft_wrap=True)
@@ -69,7 +72,7 @@ def show(result: dict[str, Any], defaults: bool) -> None:
                 )
             )
         )
-    output.console.print(f"{Text('verdict', '结论')}: {result['verdict']}")
+    output.console.print(f"{Text('verdict', '结论')}: {words(result['verdict'])}")
 
 
 def explain(case: dict[str, Any]) -> str:
@@ -77,8 +80,9 @@ def explain(case: dict[str, Any]) -> str:
     parts = []
     first = case["first_difference"]
     if first:
-        detail = next(entry["detail"] for entry in case["chain"] if entry["stage"] == first)
-        parts.append(f"{Text('first difference', '首个差异')}: {first} ({detail})")
+        entry = next(entry for entry in case["chain"] if entry["stage"] == first)
+        detail = Text(entry["detail"], entry["detail_zh"])
+        parts.append(f"{Text('first difference', '首个差异')}: {words(first)} ({detail})")
     if case["numbers"]:
         parts.append(f"{Text('numbers', '数字')}: {case['numbers']['base']} / {case['numbers']['candidate']}")
     fork = case["fork"]

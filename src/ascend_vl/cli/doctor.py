@@ -14,6 +14,8 @@ from ascend_vl.language import Text
 if TYPE_CHECKING:
     from ascend_vl.machine import Machine
     from ascend_vl.plan.diagnosis import Diagnosis
+    from ascend_vl.plan.field_report import FieldReport
+    from ascend_vl.rules.symptoms import Recognised, Suspect
 
 _WORDS = {
     "healthy": Text("healthy", "正常"),
@@ -26,6 +28,7 @@ def command(
     chip: machine_options.Chip = None,
     chips: machine_options.Chips = None,
     memory: machine_options.Memory = None,
+    held: machine_options.Held = None,
     cann: machine_options.Cann = None,
     driver: machine_options.Driver = None,
     vllm_ascend: machine_options.VllmAscend = None,
@@ -34,6 +37,7 @@ def command(
     server: Annotated[str | None, typer.Option("--server", help="a running server's URL")] = None,
     api_key: Annotated[str | None, typer.Option(envvar="ASCEND_VL_API_KEY", help="that server's key")] = None,
     symptom: Annotated[str | None, typer.Option("--symptom", help="an error text, or the path of a log")] = None,
+    field: Annotated[Path | None, typer.Option("--field", help="a report of ascend-vl field, from any machine")] = None,
     explain: Annotated[str | None, typer.Option("--explain", help="a rule, adaptation or error code")] = None,
     as_json: output.Json = False,
     lang: output.Lang = None,
@@ -43,7 +47,22 @@ def command(
     def body() -> int:
         if explain is not None:
             return explained(explain, as_json)
-        machine = machine_options.machine(chip, chips, memory, cann, driver, vllm_ascend, hashes=symptom is None)
+        if field is not None:
+            _alone(
+                "--field",
+                chip,
+                chips,
+                memory,
+                cann,
+                driver,
+                vllm_ascend,
+                held,
+                probe or None,
+                probe_anyway or None,
+                server,
+            )
+            return examined(field, as_json)
+        machine = machine_options.machine(chip, chips, memory, cann, driver, vllm_ascend, held, hashes=symptom is None)
         if symptom is not None:
             return diagnosed(symptom, machine, as_json)
         from ascend_vl.plan.diagnosis import examine, server_status
@@ -59,6 +78,25 @@ def command(
     output.run(body, as_json=as_json, lang=lang)
 
 
+def _alone(option: str, *others: object) -> None:
+    if any(other is not None for other in others):
+        raise typer.BadParameter(f"{option}: the report says which machine; give no other option of a machine")
+
+
+def examined(path: Path, as_json: bool) -> int:
+    """Read a field report and show what it means. Raises AscendVLError `field-unreadable`."""
+    from ascend_vl.plan.diagnosis import examine
+    from ascend_vl.plan.field_report import read
+
+    report = read(path)
+    diagnosis = examine(report.machine, field=report)
+    if as_json:
+        output.print_json(diagnosis.to_json())
+    else:
+        show(diagnosis)
+    return diagnosis.exit_code
+
+
 def _probe(machine: "Machine", anyway: bool) -> dict[str, Any]:
     from ascend_vl.plan.diagnosis import run_probes
 
@@ -68,6 +106,7 @@ def _probe(machine: "Machine", anyway: bool) -> dict[str, Any]:
 def explained(wanted: str, as_json: bool) -> int:
     """Print what is known about one id. Raises AscendVLError `nothing-to-explain`."""
     from ascend_vl.rules.explain import explain
+    from ascend_vl.rules.rows import spelled
 
     found = explain(wanted)
     if found is None:
@@ -96,7 +135,7 @@ def explained(wanted: str, as_json: bool) -> int:
     for label, text in found.lines:
         output.console.print(f"  {label}: {text}", markup=False, soft_wrap=True)
     for link in found.evidence:
-        output.console.print(f"  {link}", markup=False, soft_wrap=True)
+        output.console.print(f"  {spelled(link)}", markup=False, soft_wrap=True)
     return 0
 
 
@@ -107,44 +146,55 @@ def diagnosed(symptom: str, machine: "Machine", as_json: bool) -> int:
 
     recognised = recognise(_symptom_text(symptom))
     ranked = suspects(recognised, subject_of(machine))
+    step = after_symptom(ranked)
     if as_json:
-        output.print_json(
+        output.print_json(symptom_json(recognised, ranked) | {"next": step})
+    elif recognised:
+        show_symptom(recognised, ranked, step)
+    else:
+        unknown = Text(
+            "Not recognised. That does not mean healthy: the catalogue knows no such error.",
+            "未识别。这不代表正常：目录中没有该错误。",
+        )
+        output.console.print(f"{unknown}\n{Text('next', '下一步')}: {step}", markup=False, soft_wrap=True)
+    return 1 if recognised else 2
+
+
+def after_symptom(ranked: "list[Suspect]") -> str:
+    """The exact command to run next."""
+    if not ranked:
+        return "ascend-vl support -o support.zip"
+    first = ranked[0].cause
+    return "ascend-vl serve MODEL" if first.adaptation else f"ascend-vl doctor --explain {first.id}"
+
+
+def symptom_json(recognised: "list[Recognised]", ranked: "list[Suspect]") -> dict[str, Any]:
+    """Schema 1 of `doctor --symptom --json`."""
+    return {
+        "schema": 1,
+        "recognised": [
+            {"id": one.symptom.id, "title": str(one.symptom.title), "line": one.line, "text": one.text}
+            for one in recognised
+        ],
+        "causes": [
             {
-                "schema": 1,
-                "recognised": [
-                    {"id": one.symptom.id, "title": str(one.symptom.title), "line": one.line, "text": one.text}
-                    for one in recognised
-                ],
-                "causes": [
-                    {
-                        "id": one.cause.id,
-                        "score": one.score,
-                        "because": str(one.because),
-                        "text": str(one.cause.text),
-                        "do": str(one.cause.do),
-                        "adaptation": one.cause.adaptation,
-                        "evidence": list(one.cause.evidence),
-                    }
-                    for one in ranked
-                ],
+                "id": one.cause.id,
+                "score": one.score,
+                "because": str(one.because),
+                "text": str(one.cause.text),
+                "do": str(one.cause.do),
+                "adaptation": one.cause.adaptation,
+                "evidence": list(one.cause.evidence),
             }
-        )
-        return 1 if recognised else 2
-    if not recognised:
-        output.console.print(
-            str(
-                Text(
-                    "Not recognised. That does not mean healthy: the catalogue knows no such error.",
-                    "未识别。这不代表正常：目录中没有该错误。",
-                )
-            ),
-            markup=False,
-        )
-        output.console.print(
-            str(Text("Next: ascend-vl support -o support.zip", "下一步：ascend-vl support -o support.zip")),
-            markup=False,
-        )
-        return 2
+            for one in ranked
+        ],
+    }
+
+
+def show_symptom(recognised: "list[Recognised]", ranked: "list[Suspect]", step: str) -> None:
+    """What was recognised and where, then the causes with what to do."""
+    from ascend_vl.rules.rows import spelled
+
     for one in recognised:
         head = f"{Text('line', '行')} {one.line}: {escape(str(one.symptom.title))}"
         output.console.print(f"[bold]{head}[/bold]  [dim]\\[{one.symptom.id}][/dim]", soft_wrap=True)
@@ -154,8 +204,10 @@ def diagnosed(symptom: str, machine: "Machine", as_json: bool) -> int:
         score = f"{suspect.score:.2f}, {suspect.because}"
         output.console.print(f"{number}. {suspect.cause.text} ({score})", markup=False, soft_wrap=True)
         output.console.print(f"   {Text('do', '处理')}: {suspect.cause.do}", markup=False, soft_wrap=True)
-        output.console.print(f"   {' '.join(suspect.cause.evidence)}", markup=False, style="dim", soft_wrap=True)
-    return 1
+        output.console.print(
+            f"   {'; '.join(map(spelled, suspect.cause.evidence))}", markup=False, style="dim", soft_wrap=True
+        )
+    output.console.print(f"{Text('next', '下一步')}: {step}", markup=False, soft_wrap=True)
 
 
 def _symptom_text(symptom: str) -> str:
@@ -171,6 +223,8 @@ def _symptom_text(symptom: str) -> str:
 
 def show(diagnosis: "Diagnosis") -> None:
     """Facts, verdict, adaptations, troubles, next command."""
+    from ascend_vl.rules.rows import spelled
+
     console = output.console
     for label, value in diagnosis.facts:
         console.print(f"[bold]{label}[/bold]: {escape(value)}", soft_wrap=True)
@@ -183,7 +237,7 @@ def show(diagnosis: "Diagnosis") -> None:
         if verdict.image:
             console.print(f"  {Text('or move to', '或改用')}: {verdict.image}", markup=False, soft_wrap=True)
         for link in verdict.evidence:
-            console.print(f"  {link}", markup=False, style="dim", soft_wrap=True)
+            console.print(f"  {spelled(link)}", markup=False, style="dim", soft_wrap=True)
     for outcome in diagnosis.adaptations:
         mark = "*" if outcome.in_force else " "
         console.print(f"{mark} {outcome.id}: {outcome.state} ({outcome.reason})", markup=False, soft_wrap=True)
@@ -193,7 +247,30 @@ def show(diagnosis: "Diagnosis") -> None:
         console.print(f"{head}  [dim]\\[{trouble.id}][/dim]", soft_wrap=True)
         console.print(f"  {Text('why', '原因')}: {trouble.why}", markup=False, soft_wrap=True)
         console.print(f"  {Text('do', '处理')}: {trouble.do}", markup=False, soft_wrap=True)
+    if diagnosis.field is not None:
+        show_field(diagnosis.field)
     for line in diagnosis.server:
         console.print(line, markup=False, soft_wrap=True)
     console.print(f"[bold]{_WORDS[diagnosis.health]}[/bold]")
     console.print(f"{Text('next', '下一步')}: {diagnosis.next_command}", markup=False, soft_wrap=True)
+
+
+def show_field(report: "FieldReport") -> None:
+    """Every answer, then the guesses that they retire."""
+    console = output.console
+    words = {True: Text("fault", "故障"), False: Text("fine", "正常"), None: Text("no verdict", "无结论")}
+    console.print(f"[bold]{Text('answers of the field report', '现场报告的答案')}[/bold]")
+    for label, answer in report.answers.items():
+        console.print(f"  {label}: {words[answer.fault]}: {answer.reason}", markup=False, soft_wrap=True)
+    emulated = report.machine.emulated
+    heading = Text("guesses retired", "已消除的推测")
+    if emulated:
+        heading = Text(
+            "answered, but emulated: every guess about hardware stands",
+            "已回答，但为 emulated（模拟）：关于硬件的推测仍未消除",
+        )
+    console.print(f"[bold]{heading}[/bold]")
+    for one in report.settled:
+        console.print(f"  {one.title} [{one.id}]", markup=False, soft_wrap=True)
+        console.print(f"    {Text('guess', '推测')}: {one.guess}", markup=False, soft_wrap=True)
+        console.print(f"    {Text('answer', '答案')}: {one.answer}", markup=False, soft_wrap=True)

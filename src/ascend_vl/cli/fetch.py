@@ -27,7 +27,7 @@ def command(
 
     def body() -> int:
         from ascend_vl.checkpoint import inspect_checkpoint
-        from ascend_vl.checkpoint.hub import is_offline
+        from ascend_vl.checkpoint.hub_choice import is_offline
 
         where = offline_directory(repo, out, source, revision) if offline or is_offline() else None
         if where is None:
@@ -45,7 +45,7 @@ def command(
 
 def offline_directory(repo: str, out: Path | None, source: str | None, revision: str | None) -> Path:
     """Where the model already is: the target directory, else the hub cache. Raises AscendVLError (`fetch-offline`)."""
-    from ascend_vl.checkpoint.hub import chosen_hub
+    from ascend_vl.checkpoint.hub_choice import chosen_hub
     from ascend_vl.checkpoint.hub_huggingface import cached_snapshot
 
     target = out or Path(repo.rpartition("/")[2])
@@ -68,7 +68,7 @@ def offline_directory(repo: str, out: Path | None, source: str | None, revision:
 def download(repo: str, out: Path, source: str | None, revision: str | None, anyway: bool) -> None:
     """List, judge by headers, download; a progress bar on stderr. Raises AscendVLError."""
     from ascend_vl.checkpoint.fetching import Fetch
-    from ascend_vl.checkpoint.hub import open_repository
+    from ascend_vl.checkpoint.hub_choice import open_repository
 
     repository = open_repository(repo, source, revision)
     fetch = Fetch(repository, out, remark=lambda text: output.remarks.print(f"[yellow]{text}[/yellow]"))

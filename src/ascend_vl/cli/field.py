@@ -16,6 +16,7 @@ def command(
         bool, typer.Option("--probe-anyway", help="although somebody else holds memory of the chip")
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="ask again what an earlier report answers")] = False,
+    model: Annotated[Path | None, typer.Option("--model", help="HiDream-O1 weights: is their text degenerate?")] = None,
     as_json: output.Json = False,
     lang: output.Lang = None,
 ) -> None:
@@ -24,7 +25,9 @@ def command(
     def body() -> int:
         from ascend_vl.probes import field
 
-        report = field.ask_all(out, minutes=minutes, anyway=probe_anyway, fresh=fresh, told=None if as_json else tell)
+        report = field.ask_all(
+            out, minutes=minutes, anyway=probe_anyway, fresh=fresh, model=model, told=None if as_json else tell
+        )
         if as_json:
             output.print_json(report)
         else:

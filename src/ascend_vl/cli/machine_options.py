@@ -12,6 +12,7 @@ Chip = Annotated[
 ]
 Chips = Annotated[int | None, typer.Option("--chips", help="number of chips (a 300I Duo card has two)")]
 Memory = Annotated[float | None, typer.Option("--memory", help="GiB of one chip (of the host for cpu)")]
+Held = Annotated[float | None, typer.Option("--held", help="GiB of each chip that other services hold")]
 Cann = Annotated[str | None, typer.Option("--cann", help="CANN version")]
 Driver = Annotated[str | None, typer.Option("--driver", help="driver version")]
 VllmAscend = Annotated[str | None, typer.Option("--vllm-ascend", help="vllm-ascend version")]
@@ -24,13 +25,14 @@ def machine(
     cann: str | None,
     driver: str | None,
     vllm_ascend: str | None,
+    held: float | None = None,
     *,
     hashes: bool = False,
 ) -> "Machine":
     """The described machine when any option is given, else this one (`hashes`: also look for edited files)."""
     from ascend_vl import machine as machines
 
-    given = (chip, chips, memory, cann, driver, vllm_ascend)
+    given = (chip, chips, memory, cann, driver, vllm_ascend, held)
     if any(option is not None for option in given):
         return machines.describe(*given)
     return machines.detect(hashes=hashes)

@@ -29,9 +29,9 @@ def show_error(error: AscendVLError, as_json: bool) -> None:
     if as_json:
         print_json(error.to_json())
         return
-    remarks.print(f"[red]{Text('error', '错误')}[/red] \\[{error.code}] {_plain(error.what)}")
-    remarks.print(f"  {Text('why', '原因')}: {_plain(error.why)}")
-    remarks.print(f"  {Text('do', '处理')}: {_plain(error.do)}")
+    remarks.print(f"[red]{Text('error', '错误')}[/red] \\[{error.code}] {_plain(error.what)}", soft_wrap=True)
+    remarks.print(f"  {Text('why', '原因')}: {_plain(error.why)}", soft_wrap=True)
+    remarks.print(f"  {Text('do', '处理')}: {_plain(error.do)}", soft_wrap=True)
 
 
 def _plain(text: object) -> str:

@@ -23,6 +23,7 @@ def command(
     chip: machine_options.Chip = None,
     chips: machine_options.Chips = None,
     memory: machine_options.Memory = None,
+    held: machine_options.Held = None,
     cann: machine_options.Cann = None,
     driver: machine_options.Driver = None,
     vllm_ascend: machine_options.VllmAscend = None,
@@ -63,7 +64,7 @@ def command(
             master_addr=master_addr,
             extra=tuple(context.args),
         )
-        machine = machine_options.machine(chip, chips, memory, cann, driver, vllm_ascend)
+        machine = machine_options.machine(chip, chips, memory, cann, driver, vllm_ascend, held)
         return run(model, wishes, machine, "json" if as_json else form)
 
     output.run(body, as_json=as_json or form == "json", lang=lang)

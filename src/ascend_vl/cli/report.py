@@ -12,15 +12,16 @@ from ascend_vl.language import Text
 
 def command(
     run: Annotated[list[Path], typer.Argument(help="a directory that verify wrote, or RUNs (the first is the base)")],
-    out: Annotated[Path, typer.Option("--output", "-o", help="HTML file; the Markdown goes beside it")] = Path(
-        "report.html"
-    ),
+    out: Annotated[
+        Path, typer.Option("--output", "-o", help="HTML file; Markdown in both languages goes beside it")
+    ] = Path("report.html"),
     check: Annotated[
         bool, typer.Option("--check", help="recompute every number from the files; exit 1 when one differs")
     ] = False,
     require: Annotated[
         list[str] | None, typer.Option("--require", help="NAME=V, NAME.mean=V, NAME=LO..HI; repeatable")
     ] = None,
+    recipe: Annotated[str, typer.Option(help="named requirements, used without --require: default, port")] = "default",
     as_json: output.Json = False,
     lang: output.Lang = None,
 ) -> None:
@@ -32,7 +33,7 @@ def command(
         if check:
             return _check(run, as_json)
         try:
-            data = report.write(run, out, require)
+            data = report.write(run, out, require, recipe)
         except OSError as error:
             raise AscendVLError(
                 "file-unwritable",
@@ -41,11 +42,11 @@ def command(
                 Text("Name another file with -o.", "请用 -o 指定其他文件。"),
             ) from None
         if as_json:
-            output.print_json(
-                {"schema": 1, "html": str(out), "markdown": str(out.with_suffix(".md")), "verdict": data["verdict"]}
-            )
+            places = {"html": out, "markdown": out.with_suffix(".md"), "markdown_zh": out.with_suffix(".zh.md")}
+            output.print_json({"schema": 1, **{k: str(v) for k, v in places.items()}, "verdict": data["verdict"]})
         else:
-            output.console.print(f"{out}\n{out.with_suffix('.md')}", markup=False, soft_wrap=True)
+            for place in (out, out.with_suffix(".md"), out.with_suffix(".zh.md")):
+                output.console.print(str(place), markup=False, soft_wrap=True)
         return 0
 
     output.run(body, as_json=as_json, lang=lang)

@@ -3,6 +3,7 @@
 Shapes: q (G, heads, D), k and v (S, kv_heads, D), result (G, heads, D) in q's dtype; softmax statistics in float32.
 """
 
+import logging
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,12 +11,16 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+logger = logging.getLogger("vllm.plugins.ascend_vl")
+
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
 
 # int32 maximum: "no band" for the fused operators, whose defaults hide later keys.
 NO_LIMIT = 2147483647
 QUERY_BLOCK = 512
 CHOICE = "ASCEND_VL_DRAWING_ATTENTION"
+# Rows and scale of the sample that an operator is tried on, and how many roundings it may be off.
+SAMPLE, PEAKED, ALLOWED = 100, 0.2, 32.0
 
 
 class Attend(NamedTuple):
@@ -54,7 +59,8 @@ def _blocks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, cau
     out = torch.empty_like(q)
     for start in range(0, rows, QUERY_BLOCK):
         block = q[start : start + QUERY_BLOCK].transpose(0, 1)
-        scores = torch.matmul(block * scale, keys).float()
+        scores = torch.matmul(block * scale, keys)
+        scores = scores.float() if scores.dtype.itemsize < 4 else scores
         if causal:
             row = torch.arange(start, start + block.shape[1], device=q.device)[:, None]
             later = torch.arange(keys.shape[2], device=q.device)[None, :] > row
@@ -118,12 +124,35 @@ WAYS = {
 }
 
 
-def choose(device: torch.device) -> Attend:
-    """By chip, or as ASCEND_VL_DRAWING_ATTENTION says: torch, fused, prompt, blocks (KeyError for another name)."""
+def choose(device: torch.device, heads: int, kv_heads: int, width: int, dtype: torch.dtype) -> Attend:
+    """By chip, or as ASCEND_VL_DRAWING_ATTENTION says: torch, fused, prompt, blocks (KeyError for another name).
+
+    An operator that fails on a small sample, or computes something else, gives way to `blocks`.
+    """
     wanted = os.environ.get(CHOICE)
     if wanted:
         return WAYS[wanted]
     if device.type != "npu":
         return WAYS["torch"]
     name = torch.npu.get_device_name(device)  # type: ignore[attr-defined]
-    return WAYS["prompt" if "310P" in name else "fused"]
+    way = WAYS["prompt" if "310P" in name else "fused"]
+    try:
+        strays = error_of(way, device, heads, kv_heads, width, dtype)
+    except Exception as error:
+        logger.warning("ascend_vl: drawing attends by blocks: %s failed: %s", way.name, str(error)[:300])
+        return WAYS["blocks"]
+    if strays > ALLOWED * torch.finfo(dtype).eps:
+        logger.warning("ascend_vl: drawing attends by blocks: %s is off by %.1e", way.name, strays)
+        return WAYS["blocks"]
+    return way
+
+
+def error_of(way: Attend, device: torch.device, heads: int, kv_heads: int, width: int, dtype: torch.dtype) -> float:
+    """Largest difference of `full` from float64, for more keys than queries and peaked scores, relative to the values'
+    largest."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((SAMPLE, heads, width), (2 * SAMPLE, kv_heads, width), (2 * SAMPLE, kv_heads, width))
+    q, k, v = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
+    found = way.full(q.to(device), k.to(device), v.to(device), PEAKED).cpu().double()
+    exact = blocks_full(q.double(), k.double(), v.double(), PEAKED)
+    return float((found - exact).abs().max() / v.abs().max())

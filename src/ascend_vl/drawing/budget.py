@@ -1,12 +1,15 @@
 """How much device memory drawing needs, from shapes alone (no torch: the plan asks too)."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ascend_vl.drawing.recipes import DrawingConfig
+from ascend_vl.drawing.recipes import Constants, DrawingConfig
 
 MIB = 1024 * 1024
+SIZE = "ASCEND_VL_DRAWING_WORKSPACE_MIB"
+ACTIVE = "ASCEND_VL_DRAWING_ACTIVE"
 # Small checkpoints may still draw large pictures.
 FLOOR = 64 * MIB
 FRAGMENTATION = 1.15
@@ -90,18 +93,32 @@ def request_bytes(shape: Shape, target: int, references: int, prefixes: list[int
     return int((session_bytes(shape, target, references, prefixes) + peak) * FRAGMENTATION)
 
 
-def workspace_bytes(config: Mapping[str, Any], dtype_bytes: int, tp: int = 1, active: int = 2) -> int:
-    """What is reserved while the model loads: `active` drawings of the checkpoint's default size with references."""
-    drawing = DrawingConfig.from_checkpoint(config)
-    constants = drawing.constants
-    shape = Shape.of(config, dtype_bytes, tp, constants.patch_size)
+def active_drawings() -> int:
+    """How many drawings may be under way at once (ASCEND_VL_DRAWING_ACTIVE, default 2)."""
+    return max(1, int(os.environ.get(ACTIVE, "2")))
+
+
+def workspace_bytes(config: Mapping[str, Any], dtype_bytes: int, tp: int = 1) -> int:
+    """What is reserved while the model of that config.json loads, on each of `tp` ranks."""
+    constants = DrawingConfig.from_checkpoint(config).constants
+    return reserve_bytes(Shape.of(config, dtype_bytes, tp, constants.patch_size), constants)
+
+
+def reserve_bytes(shape: Shape, constants: Constants) -> int:
+    """ASCEND_VL_DRAWING_WORKSPACE_MIB, or the active drawings' need at the default size with references.
+
+    They hold their latents and prefixes together, and one of them at a time runs a slice.
+    """
+    wanted = os.environ.get(SIZE)
+    if wanted:
+        return int(wanted) * MIB
     width, height = constants.default_size
     target = (width // constants.patch_size) * (height // constants.patch_size)
     references = int(target * REFERENCE_SHARE)
     prefixes = [PREFIX_TOKENS] * 2
     first = request_bytes(shape, target, references, prefixes)
     more = int(session_bytes(shape, target, references, prefixes) * FRAGMENTATION)
-    return max(FLOOR, first + (active - 1) * more)
+    return max(FLOOR, first + (active_drawings() - 1) * more)
 
 
 def runs_together(rows: int, branches: int, limit: int = 512) -> bool:

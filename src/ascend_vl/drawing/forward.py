@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from ascend_vl.drawing.attention import Attend
+from ascend_vl.drawing.attention import choose
 from ascend_vl.drawing.ranks import Ranks
+from ascend_vl.models import residual_scale
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
 
@@ -33,18 +34,20 @@ class Rows:
 class Decoder:
     """The language model of a vLLM Qwen3-VL model object."""
 
-    def __init__(self, model: Any, attend: Attend, ranks: Ranks) -> None:
+    def __init__(self, model: Any, device: torch.device, ranks: Ranks) -> None:
         text = model.language_model.model
         self.layers = list(text.layers)
         self.norm, self.embed = text.norm, text.embed_tokens
-        self.attend, self.ranks = attend, ranks
+        self.ranks = ranks
         attention = self.layers[0].self_attn
         self.heads, self.kv_heads, self.width = attention.num_heads, attention.num_kv_heads, attention.head_dim
         self.dtype = self.layers[0].input_layernorm.weight.dtype
         self.hidden_size = self.layers[0].input_layernorm.weight.shape[0]
+        self.attend = choose(device, self.heads, self.kv_heads, self.width, self.dtype)
         # bfloat16 has float32's range; float16 does not, and the residual stream is what outgrows it.
         self.wide = self.dtype == torch.float16
-        # Largest absolute values by place, while somebody looks (`drawing_range`); looking waits for the device.
+        self.scale = residual_scale.scale_of(model)
+        # Largest absolute values by place, while somebody looks (`dtype_range`); looking waits for the device.
         self.peaks: dict[str, float] | None = None
 
     def causal_layer(self, rows: Rows, i: int, extra: torch.Tensor | None) -> KeyValue | None:
@@ -78,6 +81,10 @@ class Decoder:
     def embed_tokens(self, ids: torch.Tensor) -> torch.Tensor:
         """(tokens, h) for ids (tokens,). A collective where the vocabulary is split."""
         return self.ranks.joined(lambda: self.embed(ids), self.spare(len(ids), ids.device))
+
+    def entering(self, x: torch.Tensor) -> torch.Tensor:
+        """Rows (rows, h) float32 from the pixel head as they enter the residual stream."""
+        return (x / self.scale).to(self.dtype)
 
     def spare(self, count: int, device: torch.device) -> torch.Tensor | None:
         """A buffer (count, h) for a rank that must stand in; None for one rank."""

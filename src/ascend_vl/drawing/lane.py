@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ascend_vl.drawing import metrics
 from ascend_vl.drawing.errors import Refusal
@@ -21,6 +21,8 @@ from ascend_vl.drawing.job import Job, to_wire
 from ascend_vl.language import Text
 
 logger = logging.getLogger("vllm.plugins.ascend_vl")
+
+RECENT = 128
 
 Rpc = Callable[..., Awaitable[list[dict[str, Any]]]]
 Progress = Callable[[int, int, Callable[[], Awaitable[bytes | None]]], Awaitable[None]]
@@ -78,6 +80,7 @@ class Lane:
         self._queue: deque[_Ticket] = deque()
         self._active: dict[str, int] = {}
         self._took = 10.0
+        self._slices: deque[float] = deque(maxlen=RECENT)
         self.stuck = False
 
     @property
@@ -117,9 +120,10 @@ class Lane:
         )
 
     async def status(self) -> dict[str, Any]:
-        """Drawings under way and waiting, and each worker's own account."""
+        """Drawings under way and waiting, seconds of the last slices, and each worker's own account."""
         workers = await self._call("drawing_status")
-        return {"active": len(self._active), "waiting": len(self._queue), "stuck": self.stuck, "workers": workers}
+        lane = {"active": len(self._active), "waiting": len(self._queue), "stuck": self.stuck}
+        return {**lane, "slice_seconds": list(self._slices), "workers": workers}
 
     async def draw(self, job: Job, progress: Progress | None = None) -> Drawn:
         """Draw a job, in its turn. `progress(step, steps, preview)` is awaited after each step.
@@ -157,6 +161,7 @@ class Lane:
                 statuses = await self._call("drawing_advance", name, pace.layers(status["phase"]))
                 pace.learn(status["phase"], statuses[0])
                 metrics.SLICES.observe(statuses[0]["seconds"])
+                self._slices.append(statuses[0]["seconds"])
                 if statuses[0]["step"] > step:
                     step = statuses[0]["step"]
                     metrics.STEPS.inc()
@@ -272,24 +277,44 @@ class Busy(Refusal):
         self.retry_after = retry_after
 
 
+class _Failure(NamedTuple):
+    code: str
+    what: Text
+    why: Text
+    do: Text
+    status: int = 500
+
+
+FAILURES = (
+    _Failure(
+        "drawing-memory",
+        Text("The picture could not be drawn.", "绘图失败。"),
+        Text("Rank {rank} ran out of memory.", "第 {rank} 个进程内存不足。"),
+        Text("Ask for a smaller picture, or try again later.", "请缩小尺寸，或稍后重试。"),
+        503,
+    ),
+    _Failure(
+        "drawing-not-finite",
+        Text("The picture could not be drawn.", "绘图失败。"),
+        Text("The network's output is not finite in this dtype.", "该精度下网络输出不是有限值。"),
+        Text("Serve the model in bfloat16 or float32.", "请以 bfloat16 或 float32 提供服务。"),
+    ),
+    _Failure(
+        "drawing-failed",
+        Text("The picture could not be drawn.", "绘图失败。"),
+        Text("Rank {rank} reported an error.", "第 {rank} 个进程报告了错误。"),
+        Text("The server's log has the details.", "详情见服务日志。"),
+    ),
+)
+
+
 class DrawingFailed(Refusal):
     """A failure in the workers; the log has the details."""
 
     def __init__(self, code: str, rank: int) -> None:
-        why = {
-            "drawing-memory": Text(f"Rank {rank} ran out of memory.", f"第 {rank} 个进程内存不足。"),
-            "drawing-not-finite": Text(
-                "The network's output is not finite in this dtype.", "该精度下网络输出不是有限值。"
-            ),
-        }.get(code, Text(f"Rank {rank} reported an error.", f"第 {rank} 个进程报告了错误。"))
-        do = {
-            "drawing-memory": Text("Ask for a smaller picture, or try again later.", "请缩小尺寸，或稍后重试。"),
-            "drawing-not-finite": Text(
-                "Serve the model in bfloat16 or float32.", "请以 bfloat16 或 float32 提供服务。"
-            ),
-        }.get(code, Text("The server's log has the details.", "详情见服务日志。"))
-        status = 503 if code == "drawing-memory" else 500
-        super().__init__(code, Text("The picture could not be drawn.", "绘图失败。"), why, do, status=status)
+        failure = next((failure for failure in FAILURES if failure.code == code), FAILURES[-1])
+        why = Text(failure.why.en.format(rank=rank), failure.why.zh.format(rank=rank))
+        super().__init__(failure.code, failure.what, why, failure.do, status=failure.status)
 
 
 def _stuck() -> Refusal:

@@ -32,6 +32,14 @@ class Ranks:
         torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MIN, group=self._group.cpu_group)
         return bool(flag.item())
 
+    def most(self, value: float) -> float:
+        """The largest of all ranks' values. A collective, over the CPU group."""
+        if self.size == 1:
+            return value
+        shared = torch.tensor([value], dtype=torch.float64)
+        torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX, group=self._group.cpu_group)
+        return float(shared.item())
+
     def local(self, work: Callable[[], T]) -> T | None:
         """Work without collectives; None once this rank has failed. Alone, an exception simply passes."""
         if self.size == 1:

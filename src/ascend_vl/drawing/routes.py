@@ -20,13 +20,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ascend_vl import images
-from ascend_vl.drawing import text_head
+from ascend_vl.drawing import deployment, text_head
 from ascend_vl.drawing.bench import Prepared
 from ascend_vl.drawing.errors import Refusal
 from ascend_vl.drawing.lane import Busy
 from ascend_vl.drawing.references import MAX_REFERENCES
 from ascend_vl.drawing.request import EditRequest, ImageRequest, bad_value, parse, partial_steps
-from ascend_vl.drawing.service import DrawingService, Picture, b64, obstacle, open_service, unavailable
+from ascend_vl.drawing.service import DrawingService, Picture, b64, open_service, unavailable
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 from ascend_vl.models import names
@@ -41,12 +41,12 @@ STATE = "ascend_vl_drawing"
 
 
 def attach(app: Any, args: Any) -> None:
-    """Add the routes to a server that serves HiDream-O1 with drawing on; any other server is left as it is."""
+    """Add the routes to a server of HiDream-O1, where drawing is off too, to say so; any other is left as it is."""
     overrides = getattr(args, "hf_overrides", None)
     if isinstance(overrides, str):
         with contextlib.suppress(ValueError):
             overrides = json.loads(overrides)
-    if not (isinstance(overrides, dict) and overrides.get(names.DRAWING_KEY)):
+    if not (isinstance(overrides, dict) and names.DRAWING_KEY in overrides):
         return
     app.router.routes.insert(0, Route("/v1/models", _models, methods=["GET"]))
     app.router.routes.insert(0, Route("/v1/ascend_vl/drawing", _status, methods=["GET"]))
@@ -56,11 +56,13 @@ def attach(app: Any, args: Any) -> None:
 
 async def init_state(engine_client: Any, state: Any, args: Any) -> None:
     """Open drawing over the engine; where it cannot run, the routes say why and chat goes on."""
-    setattr(state, STATE, unavailable(Text("Drawing is off.", "绘图已关闭。")))
     config = getattr(engine_client, "vllm_config", None) or await engine_client.get_vllm_config()
-    if not getattr(config.model_config.hf_config, names.DRAWING_KEY, False):
+    wanted = getattr(config.model_config.hf_config, names.DRAWING_KEY, None)
+    if wanted is None:
         return
-    why = obstacle(config, args)
+    why = deployment.obstacle(deployment.of_engine(config, args))
+    if why is None and not wanted:
+        why = Text("It was started with drawing off.", "启动时关闭了绘图。")
     if why is not None:
         setattr(state, STATE, unavailable(why))
         logger.warning("ascend_vl: chat only, no drawing: %s", why.en)

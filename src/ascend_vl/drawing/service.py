@@ -3,9 +3,7 @@
 import asyncio
 import base64
 import contextlib
-import logging
 import os
-import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +16,15 @@ from ascend_vl.drawing import metrics, references
 from ascend_vl.drawing.bench import Bench, Prepared
 from ascend_vl.drawing.budget import Shape, request_bytes
 from ascend_vl.drawing.errors import Refusal
-from ascend_vl.drawing.job import Job, to_wire
+from ascend_vl.drawing.job import Job
 from ascend_vl.drawing.lane import Drawn, Lane, LaneSettings
 from ascend_vl.drawing.recipes import DrawingConfig
-from ascend_vl.drawing.request import ImageRequest, parse
+from ascend_vl.drawing.request import ImageRequest
 from ascend_vl.drawing.sequence import token_id
 from ascend_vl.language import Text
 
-logger = logging.getLogger("vllm.plugins.ascend_vl")
-
-RANGE_PROMPT = "a red circle on white"
-# Other prompts and sizes go beyond what one small drawing shows.
-RANGE_MARGIN = 4.0
+# For whoever asks /health to see why.
+SECONDS_TO_BE_SEEN = 5.0
 Progress = Callable[[int, int, Callable[[], Awaitable[bytes | None]]], Awaitable[None]]
 
 
@@ -50,7 +45,9 @@ class DrawingService:
         self.bench, self.lane = bench, lane
         # What `text_head.look` found; None until it has.
         self.text: dict[str, Any] | None = None
-        # With float16: what `drawing_range` found.
+        # How the workers attend (drawing.attention).
+        self.attention: str | None = None
+        # With float16: what `dtype_range` found.
         self.range: dict[str, Any] | None = None
         self.watching: asyncio.Future[None] | None = None
         # Decoding and resizing is the only heavy work of this process: one request at a time, off the event loop.
@@ -84,6 +81,7 @@ class DrawingService:
             "layout": True,
             "mask": False,
             "output_formats": ["png", "jpeg", "webp"],
+            "attention": self.attention,
             **({} if self.range is None else {"float16": self.range}),
         }
 
@@ -111,24 +109,16 @@ async def open_service(
     metrics.WORKSPACE.set(min(status["limit"] for status in statuses))
     lane = Lane(rpc, settings, min(status["limit"] for status in statuses), needs, lambda: _fall(engine))
     service = DrawingService(Bench(drawing, tokenizer, image_processor), lane)
-    if first["dtype"] == "float16":
-        service.range = await _look_at_range(rpc, service.bench)
+    service.attention = first["attention"]
+    if first.get("range"):
+        service.range = _told(first["range"])
     return service
 
 
-async def _look_at_range(rpc: Callable[..., Awaitable[list[dict[str, Any]]]], bench: Bench) -> dict[str, Any]:
-    """Whether float16 holds the activations of one small drawing; a warning where it does not, or only just."""
-    side = 2 * bench.config.constants.patch_size
-    asked = parse(ImageRequest, {"prompt": RANGE_PROMPT, "size": f"{side}x{side}", "steps": 1, "seed": 0})
-    job = bench.prepare(asked, None).jobs[0]
-    found = (await rpc("drawing_range", (to_wire(job),)))[0]
-    if found["state"] == "failed":
-        return {"safe": None, "why": found["code"]}
-    limit = found["limit"]
-    safe = all(value <= limit / RANGE_MARGIN for value in found["largest"].values())
-    if not safe:
-        logger.warning("ascend_vl: float16 is not safe for drawing with this checkpoint: %s", found["largest"])
-    return {"safe": safe, "largest": {k: v if np.isfinite(v) else "inf" for k, v in found["largest"].items()}}
+def _told(found: dict[str, Any]) -> dict[str, Any]:
+    """What `dtype_range.Found` says, in JSON, which has no infinity."""
+    largest = {place: value if np.isfinite(value) else "inf" for place, value in found["largest"].items()}
+    return {"safe": found["safe"], "residual_scale": found["scale"], "largest": largest}
 
 
 def _load(model_config: Any) -> tuple[Any, Any]:
@@ -146,13 +136,23 @@ def _load(model_config: Any) -> tuple[Any, Any]:
 
 
 def _fall(engine: Any) -> None:
-    """Turn /health bad at once, and end the server soon, so that whoever supervises it starts it again."""
+    """Turn /health bad at once, and end the server soon as a failure, so that its supervisor starts it again."""
 
     async def dead() -> None:
         raise RuntimeError("a drawing slice is stuck")
 
     engine.check_health = dead
-    asyncio.get_running_loop().call_later(5.0, os.kill, os.getpid(), signal.SIGTERM)
+    asyncio.get_running_loop().call_later(SECONDS_TO_BE_SEEN, _end)
+
+
+def _end() -> None:
+    """Kill all workers, which may never answer a polite request, and leave with a code that means failure."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    os._exit(1)
 
 
 def unavailable(why: Text) -> Refusal:
@@ -164,32 +164,6 @@ def unavailable(why: Text) -> Refusal:
         Text("Change the deployment as the reason says; chat is not affected.", "请按原因调整部署；对话不受影响。"),
         status=503,
     )
-
-
-def obstacle(vllm_config: Any, args: Any) -> Text | None:
-    """Why drawing cannot run in this deployment, or None."""
-    parallel = vllm_config.parallel_config
-    executor = getattr(parallel, "distributed_executor_backend", None)
-    compilation = getattr(getattr(vllm_config, "compilation_config", None), "pass_config", None)
-    sequence = getattr(compilation, "enable_sp", None) or getattr(compilation, "enable_sequence_parallelism", None)
-    flash = os.environ.get("VLLM_ASCEND_ENABLE_FLASHCOMM1", os.environ.get("VLLM_ASCEND_ENABLE_FLASHCOMM", "0"))
-    additional = getattr(vllm_config, "additional_config", None) or {}
-    checks = (
-        (parallel.data_parallel_size == 1, "data parallel size must be 1", "数据并行必须为 1"),
-        (parallel.pipeline_parallel_size == 1, "pipeline parallel size must be 1", "流水线并行必须为 1"),
-        (
-            (getattr(args, "api_server_count", None) or 1) == 1,
-            "there must be one API server",
-            "只能有一个 API 服务进程",
-        ),
-        (executor in (None, "uni", "mp"), f"executor {executor} is not uni or mp", f"执行器 {executor} 不是 uni 或 mp"),
-        (not sequence, "sequence parallelism must be off", "序列并行必须关闭"),
-        (flash in ("", "0") and not additional.get("enable_flashcomm1"), "flashcomm must be off", "flashcomm 必须关闭"),
-    )
-    for good, en, zh in checks:
-        if not good:
-            return Text(f"{en[0].upper()}{en[1:]}.", f"{zh}。")
-    return None
 
 
 def b64(data: bytes) -> str:

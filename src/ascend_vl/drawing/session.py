@@ -92,7 +92,7 @@ class Session:
         for k in range(len(self.job.branches)):
             yield from self._read(k, features)
         self.phase = "draw"
-        embedded = [embed_patches(self.model, p).to(self.decoder.dtype) for p in self._references]
+        embedded = [self.decoder.entering(embed_patches(self.model, p)) for p in self._references]
         for i in range(len(self.scheduler.timesteps)):
             yield from self._step(i, embedded)
             yield "step"
@@ -111,8 +111,9 @@ class Session:
             yield "layer"
         levels = torch.cat(per_picture).split(self.decoder.hidden_size, dim=-1)
         if self.job.trace_steps is not None:
-            self.arrays["b0_cond_image_embeds"] = levels[0].float().cpu().numpy()
-            self.arrays.update({f"b0_deepstack{i}": f.float().cpu().numpy() for i, f in enumerate(levels[1:])})
+            seen = [f.float().mul(self.decoder.scale).cpu().numpy() for f in levels]
+            self.arrays["b0_cond_image_embeds"] = seen[0]
+            self.arrays.update({f"b0_deepstack{i}": f for i, f in enumerate(seen[1:])})
         return list(levels)
 
     def _read(self, k: int, features: list[torch.Tensor]) -> Iterator[Unit]:
@@ -141,8 +142,8 @@ class Session:
         t = network_time(timestep)
         one = torch.cat(
             [
-                embed_time(self.model, t).to(self.decoder.dtype),
-                embed_patches(self.model, self.z).to(self.decoder.dtype),
+                self.decoder.entering(embed_time(self.model, t)),
+                self.decoder.entering(embed_patches(self.model, self.z)),
                 *embedded,
             ]
         )

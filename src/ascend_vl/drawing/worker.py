@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ascend_vl.drawing import attention, workspace
-from ascend_vl.drawing.budget import Shape, request_bytes, session_bytes, slice_bytes
+from ascend_vl.drawing import dtype_range, workspace
+from ascend_vl.drawing.budget import Shape, request_bytes, session_bytes, slice_bytes, workspace_bytes
 from ascend_vl.drawing.forward import Decoder
 from ascend_vl.drawing.job import Job, from_wire
 from ascend_vl.drawing.ranks import Ranks
@@ -30,12 +30,14 @@ class DrawingState:
     def __init__(self, worker: Any) -> None:
         self.model = worker.model_runner.get_model()
         self.device: torch.device = worker.device
+        # May shrink the residual stream, which the decoder must know.
+        self.range = dtype_range.found(self.model)
         self.ranks = Ranks()
-        self.decoder = Decoder(self.model, attention.choose(self.device), self.ranks)
+        self.decoder = Decoder(self.model, self.device, self.ranks)
         self.sessions: dict[str, Session] = {}
         config = self.model.config.to_dict()
         self.shape = Shape.of(config, self.decoder.dtype.itemsize, self.ranks.size)
-        self.limit = workspace.planned_bytes(config, self.decoder.dtype, self.ranks.size)
+        self.limit = workspace_bytes(config, self.decoder.dtype.itemsize, self.ranks.size)
 
     def begin(self, name: str, job: Job, live: Sequence[str]) -> None:
         """Make the session. Raises MemoryError or torch's out of memory error."""
@@ -94,6 +96,7 @@ class DrawingWorker:
             "device": state.device.type,
             "ranks": state.ranks.size,
             "layers": len(state.decoder.layers),
+            "range": state.range,
         }
 
     def drawing_begin(self, name: str, wire: dict[str, Any], live: list[str]) -> Status:
@@ -134,24 +137,6 @@ class DrawingWorker:
         """Drop a drawing, if there is one."""
         self._forget(name)
         return {"state": "ended", "sessions": len(self._drawing().sessions)}
-
-    def drawing_range(self, wire: dict[str, Any]) -> Status:
-        """Draw a small job at once and tell the largest absolute values of the residual stream and of what is added to
-        it, in the model's dtype, beside that dtype's largest number."""
-        try:
-            state = self._drawing()
-            decoder = state.decoder
-            decoder.peaks = {}
-            try:
-                session = Session(from_wire(wire), state.model, decoder, state.device)
-                while session.phase != "done":
-                    state.advance(session, 1_000_000)
-            except NotFinite:
-                decoder.peaks["prediction"] = float("inf")
-            peaks, decoder.peaks = decoder.peaks, None
-            return {"state": "done", "largest": peaks, "limit": torch.finfo(decoder.dtype).max}
-        except Exception as error:
-            return self._failed(error)
 
     def drawing_status(self) -> Status:
         """Names of the sessions and bytes they hold."""

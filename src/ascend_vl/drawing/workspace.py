@@ -4,35 +4,19 @@ Reserved while the model loads, it counts as weights in every vLLM version; rele
 stays with torch's allocator, so that drawings find it.
 """
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from ascend_vl.drawing.budget import MIB, workspace_bytes
+from ascend_vl.drawing.budget import workspace_bytes
 
-SIZE = "ASCEND_VL_DRAWING_WORKSPACE_MIB"
-ACTIVE = "ASCEND_VL_DRAWING_ACTIVE"
 _ATTRIBUTE = "_drawing_workspace"
-
-
-def active_drawings() -> int:
-    """How many drawings may be under way at once (ASCEND_VL_DRAWING_ACTIVE, default 2)."""
-    return max(1, int(os.environ.get(ACTIVE, "2")))
-
-
-def planned_bytes(config: Mapping[str, Any], dtype: torch.dtype, tp: int) -> int:
-    """ASCEND_VL_DRAWING_WORKSPACE_MIB, or what the checkpoint's default size needs."""
-    wanted = os.environ.get(SIZE)
-    if wanted:
-        return int(wanted) * MIB
-    return workspace_bytes(config, dtype.itemsize, tp, active_drawings())
 
 
 def reserve(model: Any, config: Mapping[str, Any], dtype: torch.dtype, tp: int, device: torch.device) -> int:
     """Hold the workspace as an attribute of the model; its bytes. Called while the model is built."""
-    size = planned_bytes(config, dtype, tp)
+    size = workspace_bytes(config, dtype.itemsize, tp)
     object.__setattr__(model, _ATTRIBUTE, torch.empty(size, dtype=torch.uint8, device=device))
     return size
 

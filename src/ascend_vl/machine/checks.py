@@ -86,6 +86,12 @@ _READING: dict[str, tuple[Severity, Text, Text, Text]] = {
         Text("npu-smi shows chips that this container may not use.", "npu-smi 显示了本容器无权使用的芯片。"),
         Text("Add --device /dev/davinciN for every chip.", "为每颗芯片加 --device /dev/davinciN。"),
     ),
+    "no-visible-chip": (
+        "error",
+        Text("ASCEND_RT_VISIBLE_DEVICES names no chip that is here.", "ASCEND_RT_VISIBLE_DEVICES 未指向任何现有芯片。"),
+        Text("A process with it sees no chip at all.", "带有该变量的进程看不到任何芯片。"),
+        Text("List device numbers as in /dev/davinciN, or unset it.", "填写 /dev/davinciN 的编号，或取消该变量。"),
+    ),
 }
 
 
@@ -141,20 +147,33 @@ def _chips(machine: Machine) -> list[Trouble]:
         if chip.holders or chip.used_bytes > taken:
             who = ", ".join(f"{holder.name} ({holder.pid})" for holder in chip.holders) or "?"
             used = f"{chip.used_bytes / GIB:.1f} GiB"
+            free, share = (
+                f"{chip.free_bytes / GIB:.1f} GiB",
+                int(100 * chip.free_bytes / (chip.memory_bytes or 1)) / 100,
+            )
             found.append(
                 Trouble(
                     "chip-busy",
                     "warning",
                     Text(
-                        f"Chip {chip.device} is in use: {used} by {who}.", f"芯片 {chip.device} 被占用：{used}，{who}。"
+                        f"Chip {chip.device} is in use: {used} by {who}; {free} are free.",
+                        f"芯片 {chip.device} 被占用：{used}，{who}；空闲 {free}。",
                     ),
-                    Text("vLLM plans with what is free at its start.", "vLLM 按启动时的空闲内存规划。"),
                     Text(
-                        "End that process, or choose chips by ASCEND_RT_VISIBLE_DEVICES.",
-                        "结束该进程，或用 ASCEND_RT_VISIBLE_DEVICES 选择芯片。",
+                        "vLLM does not start with more than is free; 310P counts what others hold a second time.",
+                        "超过空闲内存时 vLLM 不会启动；310P 会把他人占用再扣一次。",
                     ),
-                    ("https://github.com/vllm-project/vllm-ascend/issues/14274",),
-                    "chip-memory-taken",
+                    Text(
+                        "ascend-vl plan takes it into account (at most --gpu-memory-utilization "
+                        f"{share:g}); or end that process, or choose chips by ASCEND_RT_VISIBLE_DEVICES.",
+                        f"ascend-vl plan 会计入（--gpu-memory-utilization 至多 {share:g}）；"
+                        "或结束该进程，或用 ASCEND_RT_VISIBLE_DEVICES 选择芯片。",
+                    ),
+                    (
+                        "https://github.com/vllm-project/vllm-ascend/issues/14274",
+                        "https://github.com/vllm-project/vllm-ascend/issues/4404",
+                    ),
+                    "memory-others",
                 )
             )
     return found

@@ -17,8 +17,10 @@ def describe(
     cann: str | None = None,
     driver: str | None = None,
     vllm_ascend: str | None = None,
+    held: float | None = None,
 ) -> Machine:
-    """The machine those options describe. `memory` is GiB of one chip (of the host for `cpu`).
+    """The machine those options describe. `memory` is GiB of one chip (of the host for `cpu`), `held` what other
+    services hold of it.
 
     `chip` is `cpu`, a product (300i-duo), or a chip's name (310P3, 910B3). Without it 300i-duo is meant.
     The packages and the CANN of a known vllm-ascend release are filled in from the rule table; without `vllm_ascend`
@@ -27,6 +29,8 @@ def describe(
     """
     if memory is not None and not 0 < memory <= 65536:
         raise _out_of_range("--memory", memory)
+    if held is not None and not 0 <= held <= 65536:
+        raise _out_of_range("--held", held)
     if chips is not None and not 1 <= chips <= 1024:
         raise _out_of_range("--chips", chips)
     if (chip or "").lower() == "cpu":
@@ -34,7 +38,7 @@ def describe(
         return Machine(
             architecture=platform.machine(),
             memory_bytes=size,
-            memory_available_bytes=size,
+            memory_available_bytes=max(0, size - int((held or 0) * GIB)),
             cpus=os.cpu_count() or 1,
             described=True,
         )
@@ -44,6 +48,8 @@ def describe(
     row = next(row for row in table().chips if row.id == product.chip)
     size = int((memory or product.memory_gib) * GIB)
     name = chip.upper() if chip and chip_row(chip.upper()) else row.npu_smi[0]
+    if held is not None and held * GIB > size:
+        raise _out_of_range("--held", held)
     count = chips or product.chips_per_card
     release = vllm_ascend or newest_good(row.kind)
     return Machine(
@@ -56,6 +62,7 @@ def describe(
                 kind=row.kind,
                 product=product.id,
                 memory_bytes=size,
+                used_bytes=int((held or 0) * GIB),
             )
             for number in range(count)
         ),

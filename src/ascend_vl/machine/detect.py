@@ -13,6 +13,8 @@ from ascend_vl.machine.products import chip_row, product_row
 
 # The variable by which npu_emulator carries its machine into child processes.
 EMULATOR = "NPU_EMULATOR"
+# The runtime's list of the chips that a process may use.
+VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 SECONDS = 20
 
 
@@ -28,6 +30,8 @@ def detect(root: Path | None = None, hashes: bool = False) -> Machine:
     found = packages.distributions()
     nodes = files.device_nodes(base)
     chips, board_driver, firmware, problems = _chips(nodes)
+    chips, unseen = visible(chips, os.environ.get(VISIBLE))
+    problems += unseen
     emulated = os.environ.get(EMULATOR)
     if emulated is not None and not chips:
         chips = emulated_chips(emulated)
@@ -86,6 +90,15 @@ def _chips(nodes: tuple[str, ...]) -> tuple[list[Chip], str | None, str | None, 
     if len(numbered) > 0 and len(numbered) < len(chips):
         problems.append("device-files-missing")
     return chips, driver, firmware, problems
+
+
+def visible(chips: list[Chip], wanted: str | None) -> tuple[list[Chip], list[str]]:
+    """The chips that `wanted` (device numbers with commas) names, in its order; all, and a code, when it names none."""
+    if not chips or not (wanted or "").strip():
+        return chips, []
+    by_device = {str(chip.device): chip for chip in chips}
+    named = [by_device[word.strip()] for word in str(wanted).split(",") if word.strip() in by_device]
+    return (named, []) if named else (chips, ["no-visible-chip"])
 
 
 def chips_from_smi(info: str, mapping: str = "") -> tuple[list[Chip], list[str]]:

@@ -52,6 +52,8 @@ class Qwen3VLForConditionalGeneration(_Stock):
             self._add_head(config.text_config.hidden_size, patch_vector(config))
             reserve_workspace(self, vllm_config)
         upstream.constructed(self, vllm_config)
+        if self.drawing:
+            watch_range(self)
 
     def _add_head(self, hidden: int, patch: int) -> None:
         default = torch.get_default_dtype()
@@ -89,6 +91,13 @@ def reserve_workspace(model: nn.Module, vllm_config: Any) -> None:
         # Where the loader builds the model.
         torch.empty(0).device,
     )
+
+
+def watch_range(model: nn.Module) -> None:
+    """Have a float16 model looked at before its first forward pass, and its residual stream shrunk if it must be."""
+    from ascend_vl.drawing import dtype_range
+
+    dtype_range.watch(model)
 
 
 def patch_vector(config: Any) -> int:

@@ -1,5 +1,6 @@
 """Upper estimates of what runs between the weights and the KV cache: vision tower, language model, drawing."""
 
+from ascend_vl.drawing import budget
 from ascend_vl.plan.model import DTYPE_BYTES, Model
 from ascend_vl.rules import table
 
@@ -42,11 +43,9 @@ def language_bytes(model: Model, tokens: int, sequences: int, dtype: str, tensor
     return tokens * per_token * size + 2 * 4 * sequences * text.vocab
 
 
-def drawing_bytes(model: Model, tensor_parallel: int, edit: bool = True) -> int:
-    """Reserve for one picture of up to 2048x2048, bytes: the setting, its layer part divided over the chips.
-
-    The setting is for text width 4096; smaller models need less in proportion.
-    """
-    full = table().setting("memory-drawing-edit" if edit else "memory-drawing-t2i") * GIB * model.text.hidden / 4096
-    state = 0.35 * GIB * model.text.hidden / 4096
-    return int(state + (full - state) / tensor_parallel)
+def drawing_bytes(model: Model, dtype: str, tensor_parallel: int) -> int:
+    """The workspace that our model class reserves on each chip while it loads, bytes; vLLM counts it as weights."""
+    text = model.text
+    sizes = (text.hidden, text.intermediate, text.layers, text.heads, text.kv_heads, text.head_dim)
+    values = 3 * model.drawing.patch_size**2
+    return budget.reserve_bytes(budget.Shape(*sizes, values, DTYPE_BYTES[dtype], tensor_parallel), model.drawing)

@@ -1,9 +1,7 @@
 """Facts, verdict, adaptations and troubles of a machine put together, and the command to run next."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import httpx
+from typing import TYPE_CHECKING, Any, Literal
 
 from ascend_vl.adaptations import Finding, Outcome
 from ascend_vl.errors import AscendVLError
@@ -11,7 +9,11 @@ from ascend_vl.language import Text
 from ascend_vl.machine import Machine
 from ascend_vl.machine.checks import Trouble, troubles
 from ascend_vl.plan import adapting
+from ascend_vl.plan.field_report import FieldReport
 from ascend_vl.rules.verdict import WORDS, Verdict, release_verdict
+
+if TYPE_CHECKING:
+    import httpx
 
 Health = Literal["healthy", "degraded", "cannot-serve"]
 GIB = 2**30
@@ -52,7 +54,9 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything doctor shows. `facts` are label and value; `server` lines about a running server."""
+    """Everything doctor shows. `facts` are label and value, `server` lines about a running server, `field` a report
+    that was read instead of a machine.
+    """
 
     facts: tuple[tuple[Text, str], ...]
     verdict: Judgement | None
@@ -61,6 +65,7 @@ class Diagnosis:
     server: tuple[str, ...]
     next_command: str
     machine: Machine
+    field: FieldReport | None = None
 
     @property
     def health(self) -> Health:
@@ -133,14 +138,29 @@ class Diagnosis:
                 for one in self.troubles
             ],
             "server": list(self.server),
+            "field": None if self.field is None else field_json(self.field),
             "next": self.next_command,
         }
 
 
+def field_json(report: FieldReport) -> dict[str, Any]:
+    """Answers by label, and the questions of the rule table they settle."""
+    answers = {
+        label: {"fault": one.fault, "reason": str(one.reason), "numbers": dict(one.numbers)}
+        for label, one in report.answers.items()
+    }
+    return {"answers": answers, "settled": [one.to_json() for one in report.settled]}
+
+
 def examine(
-    machine: Machine, findings: dict[str, Finding] | None = None, server: tuple[str, ...] | None = None
+    machine: Machine,
+    findings: dict[str, Finding] | None = None,
+    server: tuple[str, ...] | None = None,
+    field: FieldReport | None = None,
 ) -> Diagnosis:
-    """Everything that facts, rules and (where run) probes say about a machine."""
+    """Everything that facts, rules and (where run) probes say; a field report brings its own findings."""
+    if field is not None:
+        findings = field.findings
     found = troubles(machine)
     verdict = None
     if machine.chips and machine.kind != "none":
@@ -153,6 +173,7 @@ def examine(
         server=server or (),
         next_command=next_command(machine, verdict, found),
         machine=machine,
+        field=field,
     )
 
 
@@ -243,6 +264,8 @@ def run_probes(machine: Machine, anyway: bool) -> dict[str, Finding]:
 
 def server_status(url: str, api_key: str | None = None) -> tuple[str, ...]:
     """What a running server says of itself, as lines. Raises AscendVLError `server-unreachable`."""
+    import httpx
+
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
         with httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=SECONDS, trust_env=False) as client:
@@ -265,7 +288,7 @@ def server_status(url: str, api_key: str | None = None) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _worker_lines(status: httpx.Response) -> list[str]:
+def _worker_lines(status: "httpx.Response") -> list[str]:
     try:
         body = status.json()
     except ValueError:

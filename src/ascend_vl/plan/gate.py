@@ -1,8 +1,11 @@
 """What stops a plan before any sum is made, and what is only remarked."""
 
+from typing import NoReturn
+
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 from ascend_vl.machine import Machine
+from ascend_vl.plan import sharing
 from ascend_vl.plan.memory import Memory, has_full_mask
 from ascend_vl.plan.model import Model
 from ascend_vl.plan.parts import Wishes
@@ -37,7 +40,7 @@ def _chip(machine: Machine) -> None:
 def _wishes(model: Model, wishes: Wishes, machine: Machine) -> None:
     ways = wishes.tensor_parallel_size
     if ways is not None and (ways < 1 or model.text.heads % ways or model.vision.heads % ways):
-        _refuse(
+        refuse(
             f"--tensor-parallel-size {ways}",
             Text(
                 f"It must divide {model.text.heads} attention heads and {model.vision.heads} vision heads.",
@@ -46,29 +49,30 @@ def _wishes(model: Model, wishes: Wishes, machine: Machine) -> None:
         )
     chips = len(machine.chips) * wishes.nodes
     if ways is not None and machine.chips and ways > chips:
-        _refuse(f"--tensor-parallel-size {ways}", Text(f"There are {chips} chips.", f"只有 {chips} 颗芯片。"))
+        refuse(f"--tensor-parallel-size {ways}", Text(f"There are {chips} chips.", f"只有 {chips} 颗芯片。"))
     length = wishes.max_model_len
     if length is not None and not 0 < length <= model.text.max_positions:
         limit = model.text.max_positions
-        _refuse(f"--max-model-len {length}", Text(f"The checkpoint allows 1 to {limit}.", f"权重允许 1 到 {limit}。"))
+        refuse(f"--max-model-len {length}", Text(f"The checkpoint allows 1 to {limit}.", f"权重允许 1 到 {limit}。"))
     share = wishes.gpu_memory_utilization
     if share is not None and not 0 < share <= 1:
-        _refuse(
+        refuse(
             f"--gpu-memory-utilization {share}",
             Text("It is a share: above 0, at most 1.", "它是比例：大于 0，不超过 1。"),
         )
     if wishes.dtype == "bfloat16" and machine.kind == "310P":
-        _refuse("--dtype bfloat16", Text("310P computes no bfloat16.", "310P 不支持 bfloat16。"))
+        refuse("--dtype bfloat16", Text("310P computes no bfloat16.", "310P 不支持 bfloat16。"))
     if wishes.drawing == "on" and not model.has_head:
-        _refuse("--drawing on", Text("This checkpoint has no drawing head.", "该权重没有绘图头。"))
+        refuse("--drawing on", Text("This checkpoint has no drawing head.", "该权重没有绘图头。"))
     if wishes.nodes < 1 or (wishes.nodes > 1 and machine.kind == "310P"):
-        _refuse(
+        refuse(
             f"--nodes {wishes.nodes}",
             Text("vllm-ascend runs 310P on one machine only.", "vllm-ascend 在 310P 上只支持单机。"),
         )
 
 
-def _refuse(option: str, why: Text) -> None:
+def refuse(option: str, why: Text) -> NoReturn:
+    """Raises AscendVLError `wish-impossible` for an option."""
     raise AscendVLError(
         "wish-impossible",
         Text(f"{option} is not possible here.", f"此处不能使用 {option}。"),
@@ -146,10 +150,16 @@ def remarks(model: Model, wishes: Wishes, machine: Machine, memory: Memory, draw
                 f"此长度下仅因果掩码就占 {memory.mask / 2**30:.1f} GiB。",
             )
         )
-    busy = [chip for chip in machine.chips if chip.holders]
-    if busy:
-        pids = ", ".join(str(holder.pid) for chip in busy for holder in chip.holders)
-        found.append(Text(f"Other processes hold memory of the chips: {pids}.", f"有其他进程占用芯片内存：{pids}。"))
+    if held := sharing.held_bytes(machine):
+        who = ", ".join(f"{holder.name} ({holder.pid})" for chip in machine.chips for holder in chip.holders)
+        size = f"{held / 2**30:.1f} GiB"
+        size += f" ({who})" if who else ""
+        found.append(
+            Text(
+                f"Others hold up to {size} of a chip. vLLM measures at its start; it must not grow later.",
+                f"其他进程最多占用一颗芯片的 {size}。vLLM 在启动时测量，之后不应增长。",
+            )
+        )
     if machine.emulated:
         found.append(
             Text(

@@ -11,7 +11,7 @@ from ascend_vl.rules import in_range, table
 class Choice:
     """What the sum depends on: vllm-ascend's `version`, `kind` 310P, A2, A3, A5 or cpu, `total` bytes of one chip.
 
-    `others` is what other processes hold there.
+    `others` is what other processes hold of it.
     """
 
     total: int
@@ -42,8 +42,9 @@ class Change:
 class Memory:
     """Bytes on one chip. `left` is before the 310P's NZ `copies`; `kv` what becomes KV cache, after its halving too.
 
-    `outside` is what utilisation leaves alone; mask and drawing must fit there, because vLLM sizes the KV cache before
-    either exists. `short` is how much is missing (0 when all fits); `changes` the smallest changes that would fit.
+    `drawing` is the workspace for it, taken while the weights load. `outside` is what utilisation leaves alone; the
+    mask must fit there, because vLLM sizes the KV cache before it exists. `short` is how much is missing (0 when all
+    fits); `changes` the smallest changes that would fit.
     """
 
     choice: Choice
@@ -75,12 +76,23 @@ class Memory:
         """Bytes missing on one chip."""
         needed = self.choice.max_model_len * self.kv_token
         missing_kv = int((needed - self.kv) / self.kv_share) if self.kv < needed else 0
-        missing_outside = max(0, self.mask + self.drawing - self.outside)
-        return missing_kv + missing_outside
+        missing_outside = max(0, self.mask - self.outside)
+        return missing_kv + missing_outside + self.refused
+
+    @property
+    def free(self) -> int:
+        """What others leave of the chip, bytes."""
+        return self.choice.total - self.choice.others
+
+    @property
+    def refused(self) -> int:
+        """Bytes by which the budget exceeds what is free; vLLM then does not start."""
+        checked = self.choice.kind != "cpu" and in_range(self.choice.version, "0.18.0rc1", None)
+        return max(0, self.budget - self.free) if checked and self.choice.others else 0
 
     @property
     def fits(self) -> bool:
-        """Whether one request of max_model_len fits, and mask and drawing beside it."""
+        """Whether vLLM starts, one request of max_model_len fits, and the mask beside it."""
         return self.short == 0
 
 
@@ -105,12 +117,15 @@ def nz_copies(model: Model, choice: Choice) -> int:
 
 def _lost_to_others(choice: Choice) -> int:
     """What the worker takes from its own budget because others hold it."""
-    counted = choice.kind == "310P" and in_range(choice.version, "0.22.1rc1", None)
-    return int(choice.others * table().setting("memory-others-310p")) if counted else 0
+    counted = in_range(choice.version, "0.11.0rc0", "0.12.0rc1") or (
+        choice.kind == "310P" and in_range(choice.version, "0.18.0rc1", None)
+    )
+    return int(choice.others * table().setting("memory-others")) if counted else 0
 
 
 def add_up(model: Model, choice: Choice) -> Memory:
-    """The sum of one choice. KV cache = share x (utilisation x total - weights - the rest - others - copies)."""
+    """The sum of one choice. KV cache = share x (utilisation x total - weights - drawing - the rest - others -
+    copies)."""
     rules = table()
     weights = (
         model.w8a8_bytes(choice.tensor_parallel)
@@ -129,12 +144,10 @@ def add_up(model: Model, choice: Choice) -> Memory:
     computed = int(rules.setting("memory-runtime") * GIB) + rotary + max(tower, language)
     cells = choice.max_model_len**2 if has_full_mask(choice.kind, choice.version) else 0
     budget = int(choice.utilisation * choice.total)
-    drawing = drawing_bytes(model, choice.tensor_parallel) if choice.drawing else 0
-    # A host keeps nothing aside: what drawing needs is taken from the same sum.
-    on_host = choice.kind == "cpu"
-    non_kv = max(floor, computed) + (drawing if on_host else 0)
+    drawing = drawing_bytes(model, choice.dtype, choice.tensor_parallel) if choice.drawing else 0
+    non_kv = max(floor, computed)
     others = _lost_to_others(choice)
-    left = budget - weights - non_kv - others
+    left = budget - weights - drawing - non_kv - others
     share = kv_share(choice.kind, choice.version)
     copies = nz_copies(model, choice)
     kv = int((left - copies) * share) if choice.kv_bytes is None else min(choice.kv_bytes, left)
@@ -154,7 +167,7 @@ def add_up(model: Model, choice: Choice) -> Memory:
         kv=kv,
         kv_token=model.kv_token_bytes(choice.dtype, choice.tensor_parallel),
         mask=int(rules.setting("memory-mask-bytes-a-cell")) * cells,
-        drawing=0 if on_host else drawing,
+        drawing=drawing,
         outside=choice.total - budget,
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ascend_vl.checkpoint.expected import LM_HEAD, expected_shapes, head_shapes
 from ascend_vl.checkpoint.shapes import ConfigError, TextShape, VisionShape, text_shape, vision_shape
+from ascend_vl.drawing.recipes import Constants, DrawingConfig
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 from ascend_vl.rules import table
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 FAMILIES = ("qwen3-vl", "qwen3-vl-moe", "hidream-o1")
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+# The pixel head's, whatever the model's dtype.
+HEAD_BYTES = 4
+PUBLISHED = Constants()
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Model:
     stored_dtype: str
     quantised: str = ""
     from_files: bool = False
+    drawing: Constants = PUBLISHED
 
     @property
     def parameters(self) -> int:
@@ -68,7 +73,7 @@ class Model:
             total = sum(map(prod, shapes.values()))
             return int(self.file_bytes * (split + whole) / total) if total else self.file_bytes
         head = sum(map(prod, head_shapes(self.text.hidden).values())) if drawing and self.has_head else 0
-        return (split + whole + head) * per_element
+        return (split + whole) * per_element + head * HEAD_BYTES
 
     def w8a8_bytes(self, tensor_parallel: int) -> int:
         """About what ModelSlim's W8A8 leaves on one chip: one byte for each matrix of the language model's layers."""
@@ -118,6 +123,7 @@ def from_checkpoint(checkpoint: "Checkpoint") -> Model:
         stored_dtype=main_dtype(checkpoint.dtypes),
         quantised=quantised,
         from_files=True,
+        drawing=_drawing(path, checkpoint.config) if checkpoint.has_head else PUBLISHED,
     )
 
 
@@ -160,6 +166,13 @@ def _shapes(name: str, config: Mapping[str, Any]) -> tuple[TextShape, VisionShap
         return text_shape(config), vision_shape(config)
     except ConfigError as error:
         raise _not_planned(name, f"config.json: {error.key} = {error.found!r}") from None
+
+
+def _drawing(name: str, config: Mapping[str, Any]) -> Constants:
+    try:
+        return DrawingConfig.from_checkpoint(config, name).constants
+    except (TypeError, ValueError, KeyError) as error:
+        raise _not_planned(name, f"config.json: hidream_o1: {error}") from None
 
 
 def _not_planned(name: str, why: str) -> AscendVLError:

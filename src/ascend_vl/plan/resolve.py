@@ -1,14 +1,16 @@
 """Choosing every value of a plan. The order matters: versions, dtype, length and chips, then flags and environment."""
 
+import contextlib
 import json
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ascend_vl.drawing import deployment
 from ascend_vl.language import Text
 from ascend_vl.machine import Machine
 from ascend_vl.models import names
-from ascend_vl.plan import adapting, gate
+from ascend_vl.plan import adapting, gate, sharing
 from ascend_vl.plan.activations import GIB
 from ascend_vl.plan.memory import Choice, Memory, add_up, longest_fit, wider, with_changes
 from ascend_vl.plan.model import Model, from_checkpoint
@@ -33,14 +35,23 @@ def resolve(checkpoint: "Checkpoint | Model", wishes: Wishes, machine: Machine) 
     `chip-unsupported`, `version-cannot-serve`, `wish-impossible`.
     """
     model = checkpoint if isinstance(checkpoint, Model) else from_checkpoint(checkpoint)
+    idle = sharing.idle_part(machine, wishes.tensor_parallel_size) if wishes.nodes == 1 else None
+    if idle is not None:
+        with contextlib.suppress(DoesNotFit):
+            return sharing.on_idle_chips(_resolve(model, wishes, idle), machine)
+    return _resolve(model, wishes, machine)
+
+
+def _resolve(model: Model, wishes: Wishes, machine: Machine) -> Plan:
+    """The plan on all of the machine's chips."""
     warnings = gate.check(model, wishes, machine)
     dtype, extra = _adapted(model, wishes, machine)
-    drawing = _drawing(model, wishes)
+    drawing = _drawing(model, wishes, machine)
     draws = drawing.value == "on"
     eager = _eager(wishes, machine)
     sequences = _sequences(wishes, machine)
     memory, chosen = _sizes(model, wishes, machine, str(dtype.value), draws, int(str(sequences.value)))
-    values = [dtype, *chosen, sequences, eager, *extra, *_fixed(model, machine, extra), *_served(wishes)]
+    values = [dtype, *chosen, sequences, eager, *extra, *_fixed(model, machine, draws), *_served(wishes)]
     if model.has_head:
         values.append(drawing)
     warnings += gate.remarks(model, wishes, machine, memory, draws)
@@ -69,7 +80,10 @@ def resolve(checkpoint: "Checkpoint | Model", wishes: Wishes, machine: Machine) 
 def _adapted(model: Model, wishes: Wishes, machine: Machine) -> tuple[Value, list[Value]]:
     """The dtype, and what else the adaptations of phase config set."""
     first = _dtype(model, wishes, machine)
-    findings = adapting.cached_findings(model, machine, str(first.value), wishes.tensor_parallel_size or 1)
+    ways = wishes.tensor_parallel_size or 1
+    # What was found is kept under the dtype that served, which on some chips is not the one asked for.
+    narrow, asked = (adapting.cached_findings(model, machine, name, ways) for name in ("float16", str(first.value)))
+    findings = narrow | asked
     changed, outcomes = adapting.change_arguments({"dtype": first.value}, machine, findings)
     acting = {outcome.id: outcome for outcome in outcomes if outcome.in_force}
     dtype = first
@@ -99,9 +113,15 @@ def _dtype(model: Model, wishes: Wishes, machine: Machine) -> Value:
     return Value("dtype", "bfloat16", "rule", why, "chip-910b")
 
 
-def _drawing(model: Model, wishes: Wishes) -> Value:
+def _drawing(model: Model, wishes: Wishes, machine: Machine) -> Value:
     if not model.has_head:
         return Value("drawing", "off", "default", Text("this checkpoint has no drawing head", "该权重没有绘图头"))
+    options = [*_nodes(wishes, machine), *wishes.extra]
+    why = deployment.obstacle(deployment.of_options(options))
+    if why and wishes.drawing == "on":
+        gate.refuse("--drawing on", why)
+    if why and wishes.drawing is None:
+        return Value("drawing", "off", "default", why)
     if wishes.drawing:
         return Value("drawing", wishes.drawing, "user", USER)
     why = Text("the checkpoint has the nine tensors that draw", "权重含九个绘图张量")
@@ -157,16 +177,10 @@ def _utilisation(wishes: Wishes, machine: Machine) -> Value:
     assert row is not None
     share = table().setting(rule)
     free = min((chip.free_bytes / chip.memory_bytes for chip in machine.chips if chip.memory_bytes), default=1.0)
-    if _others(machine) and free < share:
-        why = Text("the rest of the chip is held by other processes", "芯片其余部分被其他进程占用")
-        return Value("gpu_memory_utilization", max(0.05, int(free * 100) / 100), "rule", why, "chip-memory-taken")
+    if free < share:
+        why = Text("vLLM does not start with more than is free on the chip", "超过芯片空闲内存时 vLLM 不会启动")
+        return Value("gpu_memory_utilization", max(0.05, int(free * 100) / 100), "rule", why, "memory-others")
     return Value("gpu_memory_utilization", share, "rule", row.title, rule)
-
-
-def _others(machine: Machine) -> int:
-    """Bytes that other processes hold on the busiest chip; what a chip takes at rest is not counted."""
-    rest = int(table().setting("chip-memory-taken") * GIB)
-    return max((chip.used_bytes for chip in machine.chips if chip.holders or chip.used_bytes > rest), default=0)
 
 
 def _sizes(
@@ -188,7 +202,7 @@ def _sizes(
         utilisation=float(str(share.value)),
         drawing=draws,
         max_num_seqs=sequences,
-        others=_others(machine),
+        others=sharing.held_bytes(machine),
     )
     if wishes.tensor_parallel_size:
         ways = Value("tensor_parallel_size", wishes.tensor_parallel_size, "user", USER)
@@ -226,15 +240,15 @@ def _shorter(model: Model, choice: Choice) -> int | None:
 
 
 def _room_outside(model: Model, choice: Choice, share: Value) -> tuple[Choice, Value]:
-    """A smaller share when mask and drawing would not fit beside it, unless the user set it."""
+    """A smaller share when the mask would not fit beside it, unless the user set it."""
     memory = add_up(model, choice)
-    needed = memory.mask + memory.drawing
+    needed = memory.mask
     if share.source == "user" or needed <= memory.outside:
         return choice, share
     lowered = int((1 - needed / choice.total) * 100) / 100
     if lowered < 0.3:
         return choice, share
-    why = Text("leaves room for the mask and for drawing", "为掩码与绘图留出空间")
+    why = Text("leaves room for the mask", "为掩码留出空间")
     value = Value("gpu_memory_utilization", lowered, "rule", why, "memory-mask-bytes-a-cell")
     return replace(choice, utilisation=lowered), value
 
@@ -278,21 +292,22 @@ def _host_sizes(
     return with_changes(model, memory, ways), values
 
 
-def _fixed(model: Model, machine: Machine, extra: list[Value]) -> list[Value]:
-    """Flags that a rule alone decides, unless an adaptation set them."""
+def _fixed(model: Model, machine: Machine, draws: bool) -> list[Value]:
+    """Flags that a rule alone decides."""
     values = []
-    if machine.kind == "310P" and all(value.name != "enable_prefix_caching" for value in extra):
-        why = Text(
-            "a second identical image request crashed with it on 310P; off until a repeat test passes",
-            "310P 上开启时第二次相同图片请求会崩溃；重复测试通过前保持关闭",
-        )
-        values.append(Value("enable_prefix_caching", False, "rule", why, "flag-prefix-caching-310p"))
     if machine.kind in ("A2", "A3"):
         why = Text("a growing cache of processed images ran servers out of memory", "图像处理缓存增长曾使服务内存耗尽")
         values.append(Value("mm_processor_cache_gb", 0, "rule", why, "flag-mm-processor-cache"))
     if machine.chips and model.quantised.startswith("ModelSlim"):
         why = Text("the checkpoint was quantised by ModelSlim", "权重由 ModelSlim 量化")
         values.append(Value("quantization", "ascend", "rule", why, "flag-quantization"))
+    if draws and not in_range(machine.vllm_ascend, "0.11.0rc0", "0.12.0rc1"):
+        # 0.11 schedules synchronously unless told otherwise.
+        why = Text(
+            "a token would be fetched one round late, behind a second slice of a drawing",
+            "否则 token 会晚一轮取回，多等一个绘图片段",
+        )
+        values.append(Value("async_scheduling", False, "default", why))
     return [*values, _media(machine)]
 
 

@@ -19,9 +19,12 @@ def memory_sum(memory: Memory) -> Text:
         weights = f"{gib(memory.weights * ways)} / {ways} = {weights}"
     besides = f"{gib(memory.non_kv)} ({memory.non_kv_rule})"
     chinese = f"{gib(memory.non_kv)}（{memory.non_kv_rule}）"
+    if memory.drawing:
+        besides = f"{besides}, drawing's workspace {gib(memory.drawing)}"
+        chinese = f"{chinese}，绘图工作区 {gib(memory.drawing)}"
     if memory.others:
-        besides += f", other processes {gib(memory.others)} (memory-others-310p)"
-        chinese += f"，其他进程 {gib(memory.others)}（memory-others-310p）"
+        besides += f", other processes {gib(memory.others)} (memory-others)"
+        chinese += f"，其他进程 {gib(memory.others)}（memory-others）"
     budget = f"{choice.utilisation:g} x {gib(choice.total)} = {gib(memory.budget)} GiB"
     en = f"{budget}; weights {weights}, besides {besides}, left {gib(memory.left)}"
     zh = f"{budget}；权重 {weights}，其他 {chinese}，剩余 {gib(memory.left)}"
@@ -34,11 +37,13 @@ def memory_sum(memory: Memory) -> Text:
         zh += f"，其中 {memory.kv_share:g} 用作 KV 缓存：{gib(memory.kv)}"
     en += f"; {choice.max_model_len} tokens need {gib(needed)} GiB of KV cache"
     zh += f"；{choice.max_model_len} 个 token 需要 {gib(needed)} GiB KV 缓存"
-    if memory.mask or memory.drawing:
-        en += (
-            f"; mask {gib(memory.mask)} and drawing {gib(memory.drawing)} need room in the other {gib(memory.outside)}"
-        )
-        zh += f"；掩码 {gib(memory.mask)} 与绘图 {gib(memory.drawing)} 需放入其余 {gib(memory.outside)}"
+    if memory.mask:
+        en += f"; mask {gib(memory.mask)} needs room in the other {gib(memory.outside)}"
+        zh += f"；掩码 {gib(memory.mask)} 需放入其余 {gib(memory.outside)}"
+    if memory.refused:
+        free = gib(memory.free)
+        en += f"; vLLM does not start with more than the {free} GiB that others leave free"
+        zh += f"；其他进程只留下 {free} GiB，超过时 vLLM 不会启动"
     return Text(en + ".", zh + "。")
 
 
@@ -61,14 +66,15 @@ def change_text(change: Change) -> Text:
 
 
 def way_out(memory: Memory) -> Text:
-    """The smallest changes that would fit, or that none does."""
-    if not memory.changes:
-        return Text(
-            "No single change fits: use chips with more memory or a smaller model.",
-            "没有单项修改能放下：请使用内存更大的芯片或更小的模型。",
-        )
+    """The smallest changes that would fit, or that none does; and to free what others hold."""
     texts = [change_text(change) for change in memory.changes]
-    return Text(
-        "Any of these fits: " + "; ".join(text.en for text in texts) + ".",
-        "以下任一修改可行：" + "；".join(text.zh for text in texts) + "。",
-    )
+    if texts:
+        en = "Any of these fits: " + "; ".join(text.en for text in texts) + "."
+        zh = "以下任一修改可行：" + "；".join(text.zh for text in texts) + "。"
+    else:
+        en = "No single change fits: use chips with more memory or a smaller model."
+        zh = "没有单项修改能放下：请使用内存更大的芯片或更小的模型。"
+    if memory.choice.others:
+        en += f" Or end what else holds {gib(memory.choice.others)} GiB of the chip, or take a chip of its own."
+        zh += f"或结束占用该芯片 {gib(memory.choice.others)} GiB 的其他进程，或改用独占芯片。"
+    return Text(en, zh)

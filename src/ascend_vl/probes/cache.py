@@ -1,5 +1,6 @@
 """What probes found, kept by everything that could change it."""
 
+import contextlib
 import hashlib
 import importlib
 import inspect
@@ -8,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ascend_vl import __version__
 from ascend_vl.adaptations.record import Facts, Finding
 from ascend_vl.language import Text
 from ascend_vl.probes.record import Probe
@@ -16,6 +18,18 @@ from ascend_vl.probes.shapes import Shapes
 FACTS = ("chip", "cann", "driver", "torch_npu", "vllm_ascend", "vllm")
 # Environment variables that change what the device or its libraries do.
 SETTINGS = ("ASCEND_", "NPU_", "ATB_", "LCCL_", "HCCL_", "PYTORCH_NPU_", "TASK_QUEUE_", "INF_NAN_")
+# What this package and vllm-ascend (platform.py, its patches and connectors) set in their own processes. None changes
+# what an operator computes, and with them a worker would not find what was probed before its server started.
+NO_SETTINGS = (
+    "ASCEND_VL",
+    "ASCEND_CUSTOM_OPP_PATH",
+    "ASCEND_LOCAL_COMM_RES",
+    "ASCEND_RT_VISIBLE_DEVICES",
+    "ASCEND_TRANSFER_TIMEOUT",
+    "HCCL_OP_EXPANSION_MODE",
+    "NPU_EMULATOR_SHARED",
+    "PYTORCH_NPU_ALLOC_CONF",
+)
 # Modules that every probe's verdict depends on besides its own.
 SHARED = (
     "ascend_vl.probes.references",
@@ -44,7 +58,11 @@ def source_hash(probe: Probe) -> str:
 
 def settings() -> dict[str, str]:
     """The environment variables that belong to the key."""
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)}
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(SETTINGS) and not name.startswith(NO_SETTINGS)
+    }
 
 
 def key(probe: Probe, facts: Facts, shapes: Shapes) -> dict[str, Any]:
@@ -64,23 +82,40 @@ def _path(probe: Probe, facts: Facts, shapes: Shapes) -> Path:
 
 
 def load(probe: Probe, facts: Facts, shapes: Shapes) -> Finding | None:
-    """The kept finding, None when there is none or it cannot be read."""
+    """The kept finding, None when there is none, it cannot be read, or another release of this package kept it."""
+    return _read(_path(probe, facts, shapes))
+
+
+def _read(path: Path) -> Finding | None:
+    """The finding in a file; a file that another release kept is removed."""
     try:
-        return from_json(json.loads(_path(probe, facts, shapes).read_text(encoding="utf-8"))["finding"])
-    except (OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["ascend_vl"] != __version__:
+            raise KeyError(kept["ascend_vl"])
+        return from_json(kept["finding"])
+    except OSError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        with contextlib.suppress(OSError):
+            path.unlink()
         return None
 
 
 def store(probe: Probe, facts: Facts, shapes: Shapes, finding: Finding) -> None:
-    """Keep a verdict; one without (fault None) is not kept. A folder that cannot be written is no error."""
+    """Keep a verdict; one without (fault None) is not kept. What other releases kept goes.
+
+    A folder that cannot be written is no error.
+    """
     if finding.fault is None:
         return
     path = _path(probe, facts, shapes)
-    text = json.dumps({"key": key(probe, facts, shapes), "finding": to_json(finding)}, ensure_ascii=False, indent=1)
+    kept = {"ascend_vl": __version__, "key": key(probe, facts, shapes), "finding": to_json(finding)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for other in path.parent.glob("*.json"):
+            _read(other)
         partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(json.dumps(kept, ensure_ascii=False, indent=1), encoding="utf-8")
         partial.replace(path)
     except OSError:
         return

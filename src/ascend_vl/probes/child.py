@@ -4,12 +4,14 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ascend_vl.adaptations.record import Finding
 from ascend_vl.language import Text
 from ascend_vl.probes import cache, device, shapes
 from ascend_vl.probes.field_questions import QUESTIONS
+from ascend_vl.probes.record import Note
 from ascend_vl.probes.registry import PROBES
 
 MARK = "ascend-vl-probe "
@@ -25,9 +27,8 @@ def failure(error: BaseException, numbers: dict[str, Any]) -> Finding:
     return Finding(fault, Text(shown, shown), known)
 
 
-def main() -> int:
-    """Answer the request; always exit 0 once a finding is written."""
-    request = json.loads(sys.stdin.read())
+def telling() -> tuple[Note, dict[str, Any], Callable[[str, Any], None]]:
+    """`note(**numbers)`, what it has noted so far, and `say(kind, value)`, which writes a line for the parent."""
     numbers: dict[str, Any] = {}
 
     def say(kind: str, value: Any) -> None:
@@ -38,6 +39,13 @@ def main() -> int:
         numbers.update(found)
         say("note", numbers)
 
+    return note, numbers, say
+
+
+def main() -> int:
+    """Answer the request; always exit 0 once a finding is written."""
+    request = json.loads(sys.stdin.read())
+    note, numbers, say = telling()
     try:
         device.prepare(request.get("device", 0), request.get("anyway", False))
         finding = (PROBES | QUESTIONS)[request["probe"]].run(shapes.from_json(request["shapes"]), note)

@@ -11,15 +11,16 @@ from ascend_vl.adaptations.process_facts import process_facts
 from ascend_vl.adaptations.record import Facts, Finding, MachineFacts
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
-from ascend_vl.probes import cache, runner
+from ascend_vl.probes import cache, field_engine, runner
 from ascend_vl.probes.field_questions import QUESTIONS
 from ascend_vl.probes.registry import PROBES
 from ascend_vl.probes.shapes import Shapes, from_json
 
 SCHEMA = "ascend-vl-field/1"
 MINUTES = 15.0
-# No question is worth more of the budget than this, seconds.
+# No question is worth more of the budget than this, seconds; an engine has to start for its own.
 LONGEST = 180.0
+LONGEST_ENGINE = 480.0
 # The last lines of the newest device log that go into the report.
 LOG_LINES = 200
 LOG_FOLDER = Path("ascend") / "log" / "debug" / "plog"
@@ -30,19 +31,29 @@ TOWERS = {
     "72": Shapes(vision_heads=16, head_size=72, hidden=4096, merged=12288, pictures=(3520, 480, 64)),
     "64": Shapes(vision_heads=16, head_size=64, hidden=2560, merged=7680, pictures=(3520, 480, 64)),
 }
-# What these questions do not cover, said in the report so that nobody reads more into it.
+# Those that a CPU computes a slow reference for come last, so that a short run answers most.
+SLOW = ("vision-zero-length", "vision-head-width", "vision-precision", "vision-borders")
+# Where the weights for a question of an engine are missing, the report says what to do.
 NOT_ASKED = {
-    "conformance-on-the-demo-checkpoint": "run: ascend-vl verify on the demo checkpoint, and send its report",
-    "text-of-hidream": "run: ascend-vl ask MODEL with the real weights, and send the answers",
+    "conformance": "this installation has no demo checkpoint: install from the repository",
+    "hidream-text": "ask again with --model DIRECTORY, the HiDream-O1 weights",
 }
 
 
 def questions() -> list[tuple[str, str]]:
-    """(id of the probe, tower) in the order in which they are asked; those that may end the process are no
-    different.
-    """
-    per_tower = [(name, tower) for name in PROBES for tower in TOWERS]
-    return per_tower + [(name, "72") for name in QUESTIONS]
+    """(id, tower or "engine") in the order in which they are asked."""
+    quick = [(name, tower) for tower in TOWERS for name in PROBES if name not in SLOW]
+    slow = [[(name, tower) for name in PROBES if name in SLOW] for tower in TOWERS]
+    engine = [(name, "engine") for name in field_engine.QUESTIONS]
+    return [*quick, *((name, "72") for name in QUESTIONS), *slow[0], *engine, *slow[1]]
+
+
+def weights(model: Path | None) -> dict[str, Path]:
+    """The checkpoint of each question of an engine, as far as there is one."""
+    from ascend_vl.demo.flow import CHECKPOINT
+
+    found = {"conformance": CHECKPOINT, "hidream-text": model}
+    return {name: path for name, path in found.items() if path is not None and (path / "config.json").is_file()}
 
 
 def ask_all(
@@ -51,10 +62,12 @@ def ask_all(
     minutes: float = MINUTES,
     anyway: bool = False,
     fresh: bool = False,
+    model: Path | None = None,
     told: Callable[[str, Finding], None] | None = None,
 ) -> dict[str, Any]:
     """Ask, write `out` after every answer, and return the report. An existing report of this machine is carried on.
 
+    `model` holds HiDream-O1's weights, for the question about their text.
     Raises AscendVLError `field-no-chip` without an NPU and `field-unwritable` when `out` cannot be written.
     """
     facts = process_facts()
@@ -70,25 +83,48 @@ def ask_all(
         )
     begin = time.monotonic()
     answers: dict[str, Any] = {} if fresh else known(out, facts)
-    for name, tower in questions():
-        label = f"{name}@{tower}"
+    checkpoints = weights(model)
+    asked = [(name, place) for name, place in questions() if place != "engine" or name in checkpoints]
+    for name, place in asked:
+        label = f"{name}@{place}"
         left = minutes * 60 - (time.monotonic() - begin)
         if answers.get(label, {}).get("fault") is not None:
             continue
         if left <= 0:
             answers[label] = cache.to_json(Finding(None, Text("not asked: the time was over", "未询问：时间已用完")))
             continue
-        shapes = shapes_for(tower, facts)
-        finding = runner.ask(name, shapes, anyway=anyway, timeout=min(LONGEST, left))
-        if name in PROBES:
-            cache.store(PROBES[name], facts, shapes, finding)
-        answers[label] = cache.to_json(finding) | {"shapes": shapes.to_json()}
+        if place == "engine":
+            request = {"question": name, "model": str(checkpoints[name])}
+            finding = runner.converse(request, min(LONGEST_ENGINE, left), field_engine.COMMAND)
+            answers[label] = redacted(cache.to_json(finding))
+        else:
+            finding, answers[label] = ask_operator(name, place, facts, anyway, min(LONGEST, left))
         write(out, report(facts, answers, time.monotonic() - begin))
         if told is not None:
             told(label, finding)
     final = report(facts, answers, time.monotonic() - begin)
     write(out, final)
     return final
+
+
+def ask_operator(name: str, tower: str, facts: Facts, anyway: bool, seconds: float) -> tuple[Finding, dict[str, Any]]:
+    """The finding of a probe or question at a tower's shapes, kept in the cache, and its entry of the report."""
+    shapes = shapes_for(tower, facts)
+    finding = runner.ask(name, shapes, anyway=anyway, timeout=seconds)
+    if name in PROBES:
+        cache.store(PROBES[name], facts, shapes, finding)
+    return finding, redacted(cache.to_json(finding)) | {"shapes": shapes.to_json()}
+
+
+def redacted(value: Any) -> Any:
+    """The JSON value with names, addresses and keys taken out of every text in it."""
+    from ascend_vl.machine.redaction import redact
+
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {name: redacted(part) for name, part in value.items()}
+    return [redacted(part) for part in value] if isinstance(value, list) else value
 
 
 def shapes_for(tower: str, facts: Facts) -> Shapes:
@@ -110,10 +146,12 @@ def report(facts: Facts, answers: dict[str, Any], seconds: float) -> dict[str, A
         "emulated": machine.emulated,
         "facts": asdict(MachineFacts(*(getattr(facts, name) for name in cache.FACTS))),
         "chips": [chip.name for chip in machine.chips],
+        "chip_memory_bytes": min((chip.memory_bytes for chip in machine.chips), default=0),
+        "chip_memory_bytes": machine.chip_bytes,
         "settings": cache.settings() if not machine.emulated else {},
         "seconds": round(seconds, 1),
         "answers": answers,
-        "not_asked": NOT_ASKED,
+        "not_asked": {name: why for name, why in NOT_ASKED.items() if f"{name}@engine" not in answers},
         "device_log": device_log(),
     }
 
@@ -161,6 +199,14 @@ def load(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
         if value["schema"] != SCHEMA or not isinstance(value["answers"], dict) or not isinstance(value["facts"], dict):
             raise ValueError(f"schema {value['schema']!r}")
+        known_facts = MachineFacts(**value["facts"])
+        if not all(isinstance(fact, str | None) for fact in vars(known_facts).values()):
+            raise ValueError("facts are texts")
+        if not isinstance(value.get("chips", []), list) or not isinstance(value.get("chip_memory_bytes", 0), int):
+            raise ValueError("chips")
+        for answer in value["answers"].values():
+            if cache.from_json(answer).fault not in (True, False, None):
+                raise ValueError(f"fault {answer['fault']!r}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AscendVLError(
             "field-unreadable",

@@ -2,7 +2,7 @@
 
 from ascend_vl.adaptations.record import Finding
 from ascend_vl.language import Text
-from ascend_vl.probes import bfloat16, copy_race, index_put, rotary_dtype, vision
+from ascend_vl.probes import bfloat16, copy_race, index_put, rotary_dtype, rotary_values, vision
 from ascend_vl.probes.record import Note, Probe
 from ascend_vl.probes.shapes import Shapes
 
@@ -18,6 +18,7 @@ PROBES: dict[str, Probe] = {
         bfloat16.PROBE,
         index_put.PROBE,
         rotary_dtype.PROBE,
+        rotary_values.PROBE,
         vision.ZERO_LENGTH,
         vision.HEAD_WIDTH,
         vision.PRECISION,

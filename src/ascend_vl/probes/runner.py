@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ascend_vl.adaptations.record import Facts, Finding
@@ -62,8 +62,12 @@ def ask(name: str, shapes: Shapes, *, device: int = 0, anyway: bool = False, tim
     """Run one probe in a child and wait for its finding; a child that dies at its question is a fault, a hang no
     verdict.
     """
-    request = {"probe": name, "shapes": shapes.to_json(), "device": device, "anyway": anyway}
-    out, err, status = _converse(request, timeout)
+    return converse({"probe": name, "shapes": shapes.to_json(), "device": device, "anyway": anyway}, timeout)
+
+
+def converse(request: dict[str, Any], timeout: float, command: Sequence[str] = ()) -> Finding:
+    """The finding of a child that `command` (by default the one for probes) starts and that reads `request`."""
+    out, err, status = _converse(request, timeout, command or COMMAND)
     if status is None:
         return Finding(None, Text(f"no answer within {timeout:.0f} s", f"{timeout:.0f} 秒内没有结果"), _notes(out))
     for line in _lines(out):
@@ -72,11 +76,11 @@ def ask(name: str, shapes: Shapes, *, device: int = 0, anyway: bool = False, tim
     return _died(status, _notes(out), err)
 
 
-def _converse(request: dict[str, Any], timeout: float) -> tuple[bytes, bytes, int | None]:
+def _converse(request: dict[str, Any], timeout: float, command: Sequence[str]) -> tuple[bytes, bytes, int | None]:
     """Output, errors and exit status of a child that got `request`; status None when it was stopped at the time-out."""
     # A session of its own, so that whatever the child started goes with it.
     child = subprocess.Popen(
-        COMMAND,
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

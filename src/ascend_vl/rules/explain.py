@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ascend_vl.language import Text
-from ascend_vl.rules.rows import TAGS, Cause, Condition, Pairing, Product, Setting, Symptom, Version
+from ascend_vl.rules.rows import TAGS, Cause, Condition, Pairing, Product, Question, Setting, Symptom, Version
 from ascend_vl.rules.table import table
 
 
@@ -53,6 +53,7 @@ KINDS: dict[str, Text] = {
     "Mount": Text("device or mount", "设备或挂载"),
     "Symptom": Text("error", "错误"),
     "KnownModel": Text("model", "模型"),
+    "Question": Text("open question", "未决问题"),
 }
 
 
@@ -92,6 +93,10 @@ def _row(row: Any) -> Explanation:
     elif isinstance(row, Pairing):
         value = f"driver {row.driver or '*'}, CANN {row.cann or '*'}: {row.verdict}"
         lines.append((Text("pair", "组合"), Text(value, value)))
+    elif isinstance(row, Question):
+        asked = f"ascend-vl field: {row.probe}"
+        lines.append((Text("asked by", "提问"), Text(asked, asked)))
+        lines += [(Text("if it fails", "若失败"), row.fault), (Text("if it is fine", "若正常"), row.fine)]
     known = TAGS[row.tag]
     lines.append((Text("known how", "依据"), Text(f"{known.en}, {row.date}", f"{known.zh}，{row.date}")))
     return Explanation(row.id, KINDS[type(row).__name__], row.title, tuple(lines), row.evidence)
@@ -142,7 +147,7 @@ def own_errors() -> tuple[OwnError, ...]:
     found: list[OwnError] = []
     for path in sorted(root.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
-        if "AscendVLError" in source:
+        if "AscendVLError" in source or "Refusal" in source:
             found += _errors_in(source, path.relative_to(root).as_posix())
     return tuple(sorted(found, key=lambda error: (error.code, error.where)))
 
@@ -154,7 +159,7 @@ def _errors_in(source: str, where: str) -> list[OwnError]:
         if not isinstance(node, ast.Call) or len(node.args) < 3 or not isinstance(node.args[0], ast.Constant):
             continue
         called = ast.unparse(node.func).rpartition(".")[2]
-        known = called in ("AscendVLError", "__init__")
+        known = called in ("AscendVLError", "Refusal", "__init__")
         texts = [_text(argument) for argument in node.args[1:4]]
         written = [text for text in texts[:2] if text.en != UNWRITTEN]
         if not CODE.fullmatch(str(node.args[0].value)) or (not known and len(written) < 2):

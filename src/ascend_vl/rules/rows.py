@@ -32,6 +32,14 @@ def _text(value: Any) -> Any:
 BothLanguages = Annotated[Text, BeforeValidator(_text)]
 
 
+def spelled(evidence: str) -> str:
+    """Evidence as a reader needs it: an address as it is, a published port by its name."""
+    if not evidence.startswith("port:"):
+        return evidence
+    name = evidence.removeprefix("port:")
+    return str(Text(f"published port {name} (tests/data/ports)", f"已发布的移植 {name}（tests/data/ports）"))
+
+
 class Row(BaseModel):
     """What every row has: a stable id, a title and a text in both languages, and where it is known from.
 
@@ -209,6 +217,16 @@ class Setting(Row):
 
     value: float
     unit: str
+
+
+class Question(Row):
+    """What nobody has measured on hardware: `text` is the guess, `probe` the question of the field report that retires
+    it, `fault` and `fine` what its answer means.
+    """
+
+    probe: str
+    fault: BothLanguages
+    fine: BothLanguages
 
 
 class KnownModel(Row):

@@ -19,6 +19,7 @@ from ascend_vl.rules.rows import (
     Mount,
     Pairing,
     Product,
+    Question,
     Row,
     Setting,
     Symptom,
@@ -44,6 +45,7 @@ class Table(BaseModel):
     mounts: tuple[Mount, ...]
     symptoms: tuple[Symptom, ...]
     models: tuple[KnownModel, ...]
+    questions: tuple[Question, ...]
 
     def rows(self) -> Iterator[Row]:
         """Every row, findings of flags and variables included."""
@@ -65,17 +67,30 @@ class Table(BaseModel):
         raise KeyError(row_id)
 
 
-FILES = ("chips", "versions", "settings", "flags", "environment", "containers", "symptoms", "models")
+FILES = (
+    "chips",
+    "versions",
+    "settings",
+    "flags",
+    "environment",
+    "containers",
+    "symptoms",
+    "logs",
+    "complaints",
+    "models",
+    "questions",
+)
 
 
 def read(documents: dict[str, dict[str, Any]]) -> Table:
-    """The table of parsed documents (file name without suffix: its sections).
+    """The table of parsed documents (file name without suffix: its sections; a section may go on in another file).
 
     Raises AscendVLError `rules-invalid` when a row misses a part or an id appears twice.
     """
     sections: dict[str, Any] = {}
     for document in documents.values():
-        sections.update(document)
+        for name, rows in document.items():
+            sections.setdefault(name, []).extend(rows)
     try:
         found = Table.model_validate(sections)
     except ValidationError as error:

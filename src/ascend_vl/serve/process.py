@@ -11,17 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 from ascend_vl.models import names
-from ascend_vl.serve import launch, readiness
+from ascend_vl.serve import command_options, launch, readiness
+from ascend_vl.serve.running_server import RunningServer
 from ascend_vl.serve.startup_log import OnStage, Progress, StartupLog
 
 if TYPE_CHECKING:
@@ -31,29 +29,6 @@ SECONDS_TO_STOP = 20.0
 SECONDS_FOR_CHILDREN = 5.0
 SECONDS_BETWEEN_LOOKS = 0.2
 LOGS_KEPT = 20
-
-
-@dataclass
-class RunningServer:
-    """A server that has answered. `stages` holds seconds; `ready_seconds` are those from spawn to first token."""
-
-    url: str
-    log_path: Path
-    process: "subprocess.Popen[bytes]"
-    plan: "Plan"
-    api_key: str | None = field(default=None, repr=False)
-    stages: dict[str, float | int | None] = field(default_factory=dict)
-    status: dict[str, Any] | None = None
-
-    @property
-    def model(self) -> str:
-        """The name that requests use."""
-        return readiness.served_name(self.plan.command)
-
-    def client(self, timeout: float = 600.0) -> httpx.Client:
-        """An HTTP client for it, with the key; relative URLs."""
-        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=timeout, trust_env=False)
 
 
 def free_port() -> int:
@@ -67,14 +42,14 @@ def free_port() -> int:
 def running(
     model: str | Path, wishes: "Wishes | None" = None, *, dummy: bool = False, on_stage: OnStage | None = None
 ) -> Iterator[RunningServer]:
-    """Inspect, plan, start, wait until a token was answered; stop everything at the end.
+    """Inspect, plan, probe the chips, start, wait until a token was answered; stop everything at the end.
 
     Without `wishes.port` a free port is taken. `dummy` makes the weights up. Raises AscendVLError: what inspecting and
     planning raise, `port-in-use`, `engine-missing`, `server-failed`, `plugin-inactive`, `no-answer`.
     """
     from ascend_vl.checkpoint import inspect_checkpoint
     from ascend_vl.machine import detect
-    from ascend_vl.plan import Wishes, resolve
+    from ascend_vl.plan import Wishes, adapting, resolve
 
     checkpoint = inspect_checkpoint(model)
     checkpoint.require_servable()
@@ -85,14 +60,18 @@ def running(
         port=wishes.port or free_port(),
         load_format="dummy" if dummy else wishes.load_format,
     )
-    with run_plan(resolve(checkpoint, wishes, detect()), on_stage=on_stage) as server:
+    machine = detect()
+    plan = resolve(checkpoint, wishes, machine)
+    if adapting.ask(plan):
+        plan = resolve(checkpoint, wishes, machine)
+    with run_plan(plan, on_stage=on_stage) as server:
         yield server
 
 
 @contextlib.contextmanager
 def run_plan(plan: "Plan", *, on_stage: OnStage | None = None) -> Iterator[RunningServer]:
     """Start what the plan says and wait for its first token; see `running`."""
-    host, port = readiness.address(plan.command)
+    host, port = command_options.address(plan.command)
     _require_free(host, port)
     log_path = new_log()
     with _interruptible(), open(log_path, "wb") as log:
@@ -109,7 +88,7 @@ def run_plan(plan: "Plan", *, on_stage: OnStage | None = None) -> Iterator[Runni
             log_path=log_path,
             process=process,
             plan=plan,
-            api_key=readiness.api_key(plan.command, plan.secrets),
+            api_key=command_options.api_key(plan.command, plan.secrets),
         )
         try:
             _await_ready(server, on_stage)

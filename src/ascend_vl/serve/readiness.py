@@ -1,45 +1,12 @@
 """Whether a server is ready: it answered a real token, and our plugin is active in each of its workers."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
-
-if TYPE_CHECKING:
-    from ascend_vl.serve.process import RunningServer
-
-DEFAULT_PORT = 8000
-
-
-def option(command: Sequence[str], *spellings: str) -> str | None:
-    """The last value given to an option, as `--name value` or `--name=value`; underscores count as dashes."""
-    found = None
-    for index, word in enumerate(command):
-        name, equals, value = word.partition("=")
-        if name.replace("_", "-") in spellings:
-            if equals:
-                found = value
-            elif index + 1 < len(command):
-                found = command[index + 1]
-    return found
-
-
-def address(command: Sequence[str]) -> tuple[str, int]:
-    """Host ("" for all) and port the command listens on."""
-    return option(command, "--host") or "", int(option(command, "--port") or DEFAULT_PORT)
-
-
-def served_name(command: Sequence[str]) -> str:
-    """The model name that requests use."""
-    return option(command, "--served-model-name") or command[2]
-
-
-def api_key(command: Sequence[str], secrets: Mapping[str, str]) -> str | None:
-    """The key this server wants, None for none."""
-    return option(command, "--api-key") or secrets.get("VLLM_API_KEY")
+from ascend_vl.serve.running_server import RunningServer
 
 
 def healthy(client: httpx.Client) -> bool:
@@ -50,7 +17,7 @@ def healthy(client: httpx.Client) -> bool:
         return False
 
 
-def first_token(client: httpx.Client, server: "RunningServer") -> None:
+def first_token(client: httpx.Client, server: RunningServer) -> None:
     """Have one token answered. Raises AscendVLError `no-answer`."""
     body = {"model": server.model, "prompt": "1", "max_tokens": 1, "temperature": 0}
     try:
@@ -69,7 +36,7 @@ def first_token(client: httpx.Client, server: "RunningServer") -> None:
     )
 
 
-def require_active(client: httpx.Client, server: "RunningServer") -> dict[str, Any]:
+def require_active(client: httpx.Client, server: RunningServer) -> dict[str, Any]:
     """The status of a server whose plugin is active in every worker. Raises AscendVLError `plugin-inactive`."""
     try:
         answer = client.get("/v1/ascend_vl/status")

@@ -7,31 +7,23 @@ Inside the block found, every operator is replayed on the inputs it really had.
 
 import json
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
-from ascend_vl.verify import capture, comparison, remote, requirements, runs, targets, tolerances
+from ascend_vl.verify import capture, comparison, cures, looks, remote, requirements, runs, targets, tolerances
 from ascend_vl.verify.cases import Case, read_cases
+from ascend_vl.verify.looks import Look
 from ascend_vl.verify.reference_session import ReferenceSession, session
 from ascend_vl.verify.stage_reference import strays_far, three_ways
 
 SCHEMA = 1
+# Of a block, between its own look and the finding: it strays although all in it is right.
+AMPLIFIED = "amplified"
 BEFORE_THE_MODEL = ("request", "image_bytes", "grid", "pixel_values", "prompt_ids")
-# Which adaptations can heal what; tried in this order.
-CURES = {
-    "vision attention": ("vision-lengths", "vision-operator", "vision-exact-kernel", "vision-head-width"),
-    "rotary": ("rotary-dtype",),
-    "embeddings": ("embedding-merge",),
-}
-# States in which forcing an adaptation on can change nothing: it is in force, or this stack does it by itself.
-NOT_TRIED = ("handled-upstream", "active", "forced", "unprobed")
 
 
 @dataclass
@@ -45,7 +37,9 @@ class Search:
     out: Path
     dtype: str
     progress: Callable[[str], None] = lambda text: None
+    tensor_parallel: int = 1
     room: int | None = None
+    look: Look = field(default_factory=Look)
     states: dict[str, str] = field(default_factory=dict)
     captures: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -63,6 +57,7 @@ def bisect(search: Search) -> dict[str, Any]:
     options = capture.Options(dtype=search.dtype, golden=True, name="base")
     base = capture.transformers(search.base, one_case, search.out / "base", options)
     search.room = _room(base.answers[search.case.id], search.case)
+    search.progress(str(Text("starting the engine", "启动引擎")))
     with _engine(search) as running:
         server = remote.Server(running.url, running.api_key)
         workers = (running.status or {}).get("workers") or [{}]
@@ -77,10 +72,14 @@ def bisect(search: Search) -> dict[str, Any]:
     if finding["verdict"] == "FAIL" and finding.get("operator_kind"):
         finding["cure"] = _heal(search, finding)
     modules = finding.pop("modules", 0)
+    why = finding.pop("why")
     finding |= {
         "schema": SCHEMA,
         "case": search.case.id,
         "dtype": search.dtype,
+        "tensor_parallel": search.tensor_parallel,
+        "why": why.en,
+        "why_zh": why.zh,
         "captures": search.captures,
         "capture_limit": (math.ceil(math.log2(modules)) if modules else 0) + 6,
         "self_agreement": result["self_agreement"],
@@ -96,7 +95,10 @@ def _engine(search: Search) -> Any:
     """The candidate, eager (a compiled block cannot be looked into), with room for this case and little more."""
     # Its memory is not in question: the warm-up with the largest picture there can be is left out.
     extra = ("--skip-mm-profiling",)
-    return targets.engine(search.candidate, search.dtype, enforce_eager=True, max_model_len=search.room, extra=extra)
+    wishes: dict[str, Any] = {"enforce_eager": True, "max_model_len": search.room, "extra": extra}
+    if search.tensor_parallel > 1:
+        wishes["tensor_parallel"] = search.tensor_parallel
+    return targets.engine(search.candidate, search.dtype, **wishes)
 
 
 def _room(answer: runs.Answer, case: Case) -> int:
@@ -124,29 +126,66 @@ def _look(
 ) -> dict[str, Any]:
     """Decide where to search, and search."""
     first = case["first_difference"]
-    details = {entry["stage"]: entry["detail"] for entry in case["chain"]}
+    entries = {entry["stage"]: entry for entry in case["chain"]}
     if first in BEFORE_THE_MODEL:
-        return {"verdict": "FAIL", "stage": first, "why": details[first], "module": None, "operator": None}
-    rows = three_ways(base, candidate)
+        why = Text(entries[first]["detail"], entries[first]["detail_zh"])
+        return {"verdict": "FAIL", "stage": first, "why": why, "module": None, "operator": None}
     floor = tolerances.floor(search.dtype)
-    straying = [row for row in rows if strays_far(row, floor)]
+    straying = [row for row in three_ways(base, candidate) if strays_far(row, floor)]
+    fork, forced = case["fork"], case["forced"]
+    decided = fork is not None and fork["near_tie"] is not True
     if straying:
-        return _in_tower(search, server, straying)
-    decided = case["fork"] is not None and case["fork"]["near_tie"] is False
-    forced = case["forced"]
-    if first == "logits" or (decided and case["fork"]["position"] == 0):
-        return _in_text(search, server)
-    if first is None and not (forced and forced["disagreeing"]):
-        return {"verdict": "PASS", "stage": None, "why": "no stage differs beyond its tolerance", "module": None}
-    if first == "text" and case["fork"] and case["fork"]["near_tie"]:
-        why = (
-            f"the answers part at token {case['fork']['position']} on a near tie of {case['fork']['gap_nats']:.3g} nats"
-        )
-        return {"verdict": "PASS WITH LIMITATIONS", "stage": "text", "why": why, "module": None}
-    found = _in_text(search, server)
-    if found["module"] is None:
-        found["why"] = f"{found['why']}; the answers part later ({details['text']})"
-    return found
+        return _settled(_in_tower(search, server, straying), decided)
+    position = entries["decode"].get("position") if first == "decode" else fork["position"] if decided else None
+    stage, ends_at = "logits", "logits"
+    if first != "logits" and position != 0:
+        at_once = forced and (forced["disagreeing"] or forced["apart"] is not None)
+        if position is None and not at_once:
+            return _nothing(fork)
+        answer = base.answers[search.case.id]
+        ids = answer.token_ids or []
+        if at_once:
+            # The head gives logits of the last position only; the norm before it gives all.
+            stage, ends_at = "continuation", "language_model.norm"
+            search.look = Look(answer.text, tuple(ids[:-1]))
+        else:
+            stage, search.look = "decode", Look(token_ids=tuple(ids[:position]), step=position)
+    found = _in_text(search, server, stage, ends_at)
+    if stage == "decode":
+        found["position"] = position
+    if found["module"] is None and not decided:
+        return {**found, **_nothing(fork), "why": _within_rounding(found["why"])}
+    return _settled(found, decided)
+
+
+def _settled(found: dict[str, Any], decided: bool) -> dict[str, Any]:
+    """A block that only amplifies rounding is no fault where the answers agree, and no explanation where they do not."""
+    if found["verdict"] != AMPLIFIED:
+        return found
+    if decided:
+        return {**found, "verdict": "INCONCLUSIVE"}
+    why = Text(f"{found['module']} strays, but {found['why'].en}", f"{found['module']} 有偏差，但{found['why'].zh}")
+    return {**found, "verdict": "PASS WITH LIMITATIONS", "module": None, "why": why}
+
+
+def _nothing(fork: dict[str, Any] | None) -> dict[str, Any]:
+    """The finding where no stage differs, or only by a near tie."""
+    if fork is None:
+        why = Text("no stage differs beyond its tolerance", "各阶段差异均在容差之内")
+        return {"verdict": "PASS", "stage": None, "why": why, "module": None}
+    position, gap = fork["position"], fork["gap_nats"]
+    why = Text(
+        f"the answers part at token {position} on a near tie of {gap:.3g} nats",
+        f"回答在词元 {position} 处因 {gap:.3g} nats 的近似平局而分开",
+    )
+    return {"verdict": "PASS WITH LIMITATIONS", "stage": "text", "why": why, "module": None}
+
+
+def _within_rounding(why: Text) -> Text:
+    return Text(
+        f"log probabilities differ more than the table allows, but {why.en}: rounding at this dtype explains it",
+        f"对数概率差异超出表中限值，但{why.zh}：可由该数据类型的舍入解释",
+    )
 
 
 def _in_tower(search: Search, server: remote.Server, straying: list[dict[str, Any]]) -> dict[str, Any]:
@@ -161,10 +200,11 @@ def _in_tower(search: Search, server: remote.Server, straying: list[dict[str, An
     return _halve(search, server, "tower", tower_points(depth, deepstack, layer))
 
 
-def _in_text(search: Search, server: remote.Server) -> dict[str, Any]:
+def _in_text(search: Search, server: remote.Server, stage: str, ends_at: str) -> dict[str, Any]:
     from ascend_vl.verify.points_list import text_points
 
-    return _halve(search, server, "logits", text_points(int(_config(search.base)["text_config"]["num_hidden_layers"])))
+    points = text_points(int(_config(search.base)["text_config"]["num_hidden_layers"]))
+    return _halve(search, server, stage, points[: points.index(ends_at) + 1])
 
 
 def _config(model: Path) -> dict[str, Any]:
@@ -183,7 +223,7 @@ def _halve(search: Search, server: remote.Server, stage: str, points: list[str])
 
         low, high = 0, len(points) - 1
         if not strays(high):
-            why = f"{points[high]} does not stray from the reference"
+            why = Text(f"{points[high]} does not stray from the reference", f"{points[high]} 处与参考的偏差在规则之内")
             return {"verdict": "INCONCLUSIVE", "stage": stage, "module": None, "why": why, "modules": len(points)}
         while low < high:
             middle = (low + high) // 2
@@ -195,68 +235,42 @@ def _halve(search: Search, server: remote.Server, stage: str, points: list[str])
 def _strays(search: Search, server: remote.Server, reference: ReferenceSession, point: str) -> bool:
     """Whether the candidate errs more than twice as much as the reference, and a floor, at one place."""
     search.progress(f"{Text('looking at', '查看')} {point}")
-    place = search.out / "points" / point
-    place.parent.mkdir(exist_ok=True)
-    server.rpc("ascend_vl_point_start", point)
-    _prefill(server, search.case)
-    server.rpc("ascend_vl_point_take", f"{place.resolve()}.npy")
+    found = looks.errors(search.look, server, reference, search.case, point, search.out / "points" / point)
     search.captures += 1
-    reference.point(point, place.resolve())
-    step: dict[str, Any] = {"point": point}
-    reference_error, engine_error = errors_at(place)
-    if engine_error is None or reference_error is None:
-        step |= {"reference_error": reference_error, "engine_error": engine_error, "strays": True}
-    else:
-        limit = 2 * reference_error + tolerances.floor(search.dtype)
-        step |= {"reference_error": reference_error, "engine_error": engine_error, "limit": limit}
-        step["strays"] = engine_error > limit
+    step = looks.judged(point, found, search.dtype)
     search.steps.append(step)
     return bool(step["strays"])
-
-
-def errors_at(place: Path) -> list[float | None]:
-    """[reference, engine]: relative L2 distance from golden of what `place` keeps; None: other shape or not finite."""
-    ours, exact, theirs = (np.load(f"{place}{suffix}") for suffix in (".npy", ".golden.npy", ".dtype.npy"))
-    norm = float(np.linalg.norm(exact)) or 1.0
-    errors: list[float | None] = []
-    for side in (theirs, ours):
-        if side.shape[0] < exact.shape[0] or side.shape[-1] < exact.shape[-1]:
-            errors.append(None)
-            continue
-        # Engines pad rows for their kernels and vocabularies for their splits.
-        value = float(np.linalg.norm(side[: exact.shape[0], : exact.shape[-1]] - exact)) / norm
-        errors.append(value if math.isfinite(value) else None)
-    return errors
-
-
-def _prefill(server: remote.Server, case: Case) -> None:
-    """Run the case's prompt once, with no cache able to answer for any part of it."""
-    one = Case(case.id, case.prompt, case.images, 1)
-    server.ask(one, fresh_images=True, fresh_prompt=True)
 
 
 def _inside(search: Search, server: remote.Server, point: str) -> dict[str, Any]:
     """The operator or weight inside a block that strays."""
     if point == "embeddings":
-        why = "picture features are not where the prompt's placeholders are"
+        why = Text("picture features are not where the prompt's placeholders are", "图片特征不在提示中的占位处")
         return {"verdict": "FAIL", "operator": "embedding merge", "operator_kind": "embeddings", "why": why}
     repro = search.out / "repro"
     repro.mkdir(exist_ok=True)
-    server.rpc("ascend_vl_block_start", point)
-    _prefill(server, search.case)
+    server.rpc("ascend_vl_block_start", point, search.look.last)
+    search.look.run(server, search.case)
     search.captures += 1
     borders = _borders(search)
     places = [path.resolve() for path in (search.base, search.candidate)]
-    seen = server.rpc("ascend_vl_block_judge", *places, json.dumps(borders), repro.resolve())
-    failed = [row for row in seen["operators"] if row["verdict"] == "FAIL"]
-    unlike = _unlike_weights(search, point, seen)
-    found: dict[str, Any] = {"operators": seen["operators"], "weights": unlike}
+    ranks = server.rpc_all("ascend_vl_block_judge", *places, json.dumps(borders), repro.resolve())
+    return _blamed(ranks, _unlike_weights(search, point, ranks))
+
+
+def _blamed(ranks: list[dict[str, Any]], unlike: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the ranks' replays say: the weight, or the operator furthest outside of all ranks, or nothing."""
+    rows = [{**row, "rank": seen["rank"], "place": seen["place"]} for seen in ranks for row in seen["operators"]]
+    found: dict[str, Any] = {"operators": rows, "weights": unlike}
     if unlike:
         names = ", ".join(name for item in unlike for name in item["tensors"])
-        return {**found, "verdict": "FAIL", "operator": None, "why": f"the weight is not the base's: {names}"}
+        why = Text(f"the weight is not the base's: {names}", f"权重与基准不同：{names}")
+        return {**found, "verdict": "FAIL", "operator": None, "why": why}
+    failed = [row for row in rows if row["verdict"] == "FAIL"]
     if failed:
         # What follows a wrong operator is judged on the inputs it got, so the furthest outside is the cause.
         worst = max(failed, key=lambda row: row["target_error"] / row["limit"] if row.get("limit") else math.inf)
+        repro = Path(worst["place"])
         write_reproduction(repro, worst)
         return {
             **found,
@@ -264,24 +278,30 @@ def _inside(search: Search, server: remote.Server, point: str) -> dict[str, Any]
             "operator": worst["operator"],
             "operator_module": worst["module"],
             "operator_kind": worst["kind"],
+            "rank": worst["rank"],
             "shapes": worst["inputs"],
-            "why": worst["why"],
+            "why": Text(worst["why"], worst["why_zh"]),
             "reproduction": str(repro),
         }
-    unknown = [row["module"] for row in seen["operators"] if row["verdict"] == "INCONCLUSIVE"]
-    why = "each operator known here is right for the inputs it got"
-    return {
-        **found,
-        "verdict": "INCONCLUSIVE",
-        "operator": None,
-        "why": why + (f"; unknown: {', '.join(unknown)}" if unknown else ""),
-    }
+    unknown = sorted({row["module"] for row in rows if row["verdict"] == "INCONCLUSIVE"})
+    if not unknown and rows:
+        why = Text(
+            "each of its operators is right for the inputs it got: the block amplifies rounding",
+            "其中每个算子对其所得输入都正确：该模块放大了舍入误差",
+        )
+        return {**found, "verdict": AMPLIFIED, "operator": None, "why": why}
+    why = Text(
+        f"each operator known here is right for the inputs it got; unknown: {', '.join(unknown) or 'all'}",
+        f"此处已知的每个算子对其所得输入都正确；未知算子：{'、'.join(unknown) or '全部'}",
+    )
+    return {**found, "verdict": "INCONCLUSIVE", "operator": None, "why": why}
 
 
-def _unlike_weights(search: Search, point: str, seen: dict[str, Any]) -> list[dict[str, Any]]:
+def _unlike_weights(search: Search, point: str, ranks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Weights that the engine does not hold as its checkpoint says, or that the two checkpoints do not share."""
-    if seen["weights"]:
-        return list(seen["weights"])
+    wrong = {str(item["tensors"]): item for seen in ranks for item in seen["weights"]}
+    if wrong:
+        return list(wrong.values())
     if search.base.resolve() == search.candidate.resolve():
         return []
     from ascend_vl.verify.replay import engine_path
@@ -302,43 +322,32 @@ def _borders(search: Search) -> list[int]:
 
 def write_reproduction(directory: Path, worst: dict[str, Any]) -> None:
     """Beside the inputs: the expected numbers, and a script that recomputes them, fit for an upstream report."""
-    runs.write_json(directory / "expected.json", worst)
+    runs.write_json(directory / "expected.json", {key: worst[key] for key in worst if key != "place"})
     script = (Path(__file__).parent / "templates" / "reproduce.py.txt").read_text(encoding="utf-8")
     (directory / "reproduce.py").write_text(script, encoding="utf-8")
 
 
 def _heal(search: Search, finding: dict[str, Any]) -> dict[str, Any] | None:
     """The first registered adaptation that, forced on, brings the place back; tried, never assumed."""
-    from ascend_vl.adaptations import override, registry
+    point = str(finding["module"])
 
-    kind = str(finding["operator_kind"])
-    known = registry.ids()
-    before = os.environ.get(override.VARIABLE)
-    untried = [name for name in CURES.get(kind, ()) if name in known and search.states.get(name) not in NOT_TRIED]
-    for name in untried:
+    def heals(name: str) -> bool:
         search.progress(f"{Text('trying', '尝试')} {name}")
-        os.environ[override.VARIABLE] = ",".join(filter(None, (before, f"+{name}")))
-        place = search.out / "trials" / name
-        trial = Search(search.base, search.candidate, search.case, search.cases, place, search.dtype, room=search.room)
+        place = search.out / "trials" / name / point
+        cures.keep_reference(search.out / "points" / point, place)
         try:
-            if _healed(trial, finding["module"]):
-                return {"adaptation": name, "confirmed": True}
+            with _engine(search) as running:
+                server = remote.Server(running.url, running.api_key)
+                found = looks.errors(search.look, server, None, search.case, point, place)
         except AscendVLError as error:
             search.steps.append({"trial": name, "error": error.code})
-        finally:
-            if before is None:
-                os.environ.pop(override.VARIABLE, None)
-            else:
-                os.environ[override.VARIABLE] = before
-    return None
+            return False
+        step = looks.judged(point, found, search.dtype)
+        search.steps.append({"trial": name, **{key: value for key, value in step.items() if key != "point"}})
+        return not step["strays"]
 
-
-def _healed(trial: Search, point: str) -> bool:
-    trial.out.mkdir(parents=True, exist_ok=True)
-    with _engine(trial) as running:
-        server = remote.Server(running.url, running.api_key)
-        with session(trial.base, trial.dtype, _single(trial), trial.case.id) as reference:
-            return not _strays(trial, server, reference, point)
+    name = cures.first(cures.untried(str(finding["operator_kind"]), search.states), heals)
+    return {"adaptation": name, "confirmed": True} if name else None
 
 
 def choose(cases: Path, identifier: str) -> Case:

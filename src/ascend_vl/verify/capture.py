@@ -127,7 +127,7 @@ def _server_info(server: remote.Server, status: dict[str, Any], options: Options
     dtype = (status.get("model") or {}).get("dtype") or options.dtype
     emulated = status_emulated(status)
     return {
-        **_common(options, f"{server.url} ({server.model})" if not model else str(model)),
+        **_common(options, f"{server.url} ({server.model})" if not model else str(model), dtype),
         "kind": "engine" if model else "server",
         "model": _model(model) if model else {"served_as": server.model},
         "dtype": dtype,
@@ -144,9 +144,10 @@ def status_emulated(status: dict[str, Any]) -> bool:
     return bool(status.get("emulated")) or "emulat" in text
 
 
-def _common(options: Options, target: str) -> dict[str, Any]:
+def _common(options: Options, target: str, dtype: str | None) -> dict[str, Any]:
     recorded = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"name": options.name or target, "target": target, "ascend_vl": __version__, "recorded": recorded}
+    name = options.name or f"{target} {dtype or ''}".strip()
+    return {"name": name, "target": target, "ascend_vl": __version__, "recorded": recorded}
 
 
 def _model(path: Path) -> dict[str, Any]:
@@ -194,7 +195,7 @@ def transformers(model: Path, cases: Path, out: Path, options: Options, on_case:
         "golden": options.golden,
         "forced": {name: ids for name, (_, ids) in (options.forced or {}).items()},
         "info": {
-            **_common(options, f"transformers:{model}"),
+            **_common(options, f"transformers:{model}", options.dtype or "float32"),
             "kind": "transformers",
             "model": _model(model),
             "emulated": False,

@@ -6,11 +6,13 @@ Nothing after the first difference is blamed. A stage that one side could not sh
 import math
 from typing import Any
 
+from ascend_vl.language import Text
 from ascend_vl.verify import metrics, tolerances
 from ascend_vl.verify.runs import Answer, Run
 from ascend_vl.verify.summaries import relative_difference
+from ascend_vl.verify.wording import words
 
-STAGES = ("request", "image_bytes", "grid", "pixel_values", "prompt_ids", "tower", "logits", "text")
+STAGES = ("request", "image_bytes", "grid", "pixel_values", "prompt_ids", "tower", "logits", "decode", "text")
 
 
 def walk(base: Run, candidate: Run, name: str) -> dict[str, Any]:
@@ -20,28 +22,30 @@ def walk(base: Run, candidate: Run, name: str) -> dict[str, Any]:
     entries = [_request(base.cases.get(name), candidate.cases.get(name))]
     entries += [_exact(stage, a, b) for stage in ("image_bytes", "grid")]
     entries.append(_tensors("pixel_values", a, b, dtype))
-    entries += [_exact("prompt_ids", a, b), _tensors("tower", a, b, dtype), _logits(a, b, dtype), _text(a, b)]
+    entries += [_exact("prompt_ids", a, b), _tensors("tower", a, b, dtype)]
+    entries += [_logits(a, b, dtype), _decode(a, b, dtype), _text(a, b)]
     first = next((entry["stage"] for entry in entries if entry["status"] == "differs"), None)
     if first:
         for entry in entries[STAGES.index(first) + 1 :]:
             if entry["stage"] != "text":
-                entry["status"], entry["detail"] = "not judged", f"{first} differs already"
+                why = Text(f"{first} differs already", f"{words(first).zh}已不同")
+                entry |= {"status": "not judged", "detail": why.en, "detail_zh": why.zh}
     return {"first_difference": first, "chain": entries, "fork": fork(a, b, dtype), "forced": forced(a, b, dtype)}
 
 
-def _entry(stage: str, status: str, detail: str = "") -> dict[str, Any]:
-    return {"stage": stage, "status": status, "detail": detail}
+def _entry(stage: str, status: str, detail: Text = Text("", "")) -> dict[str, Any]:
+    return {"stage": stage, "status": status, "detail": detail.en, "detail_zh": detail.zh}
 
 
 def _request(base: dict[str, Any] | None, candidate: dict[str, Any] | None) -> dict[str, Any]:
     if base is None or candidate is None:
-        return _entry("request", "not seen", "a side does not record its questions")
+        return _entry("request", "not seen", Text("a side does not record its questions", "有一侧未记录问题"))
     for key in ("prompt", "max_tokens"):
         if base.get(key) != candidate.get(key):
-            return _entry("request", "differs", f"{key} is not the same")
+            return _entry("request", "differs", Text(f"{key} is not the same", f"{key} 不同"))
     pictures = [[image.get("sha256") for image in side.get("images", [])] for side in (base, candidate)]
     if pictures[0] != pictures[1]:
-        return _entry("request", "differs", "the picture files are not the same")
+        return _entry("request", "differs", Text("the picture files are not the same", "图片文件不同"))
     return _entry("request", "same")
 
 
@@ -49,8 +53,12 @@ def _unseen(stage: str, a: Answer, b: Answer) -> dict[str, Any] | None:
     """The entry for a stage that a side could not show, or that has no picture to be seen in."""
     for side, answer in (("base", a), ("candidate", b)):
         if answer.stages.get(stage) is None:
-            return _entry(stage, "not seen", f"{side}: {answer.missing.get(stage, 'not recorded')}")
+            return _entry(stage, "not seen", _missing(side, answer.missing.get(stage, "not recorded")))
     return None
+
+
+def _missing(side: str, why: str) -> Text:
+    return Text(f"{side}: {words(why).en}", f"{words(side).zh}：{words(why).zh}")
 
 
 def _exact(stage: str, a: Answer, b: Answer) -> dict[str, Any]:
@@ -60,9 +68,14 @@ def _exact(stage: str, a: Answer, b: Answer) -> dict[str, Any]:
     if base == candidate:
         return _entry(stage, "same")
     if len(base) != len(candidate):
-        return _entry(stage, "differs", f"{len(base)} against {len(candidate)} entries")
+        return _entry(stage, "differs", _counts(len(base), len(candidate), Text("entries", "项")))
     at = next(i for i, (x, y) in enumerate(zip(base, candidate, strict=True)) if x != y)
-    return _entry(stage, "differs", f"at {at}: {str(base[at])[:24]} against {str(candidate[at])[:24]}")
+    ours, theirs = str(base[at])[:24], str(candidate[at])[:24]
+    return _entry(stage, "differs", Text(f"at {at}: {ours} against {theirs}", f"位置 {at}：{ours} 对 {theirs}"))
+
+
+def _counts(base: int, candidate: int, what: Text) -> Text:
+    return Text(f"{base} against {candidate} {what.en}", f"{base} {what.zh}对 {candidate} {what.zh}")
 
 
 def _tensors(stage: str, a: Answer, b: Answer, dtype: str) -> dict[str, Any]:
@@ -71,7 +84,7 @@ def _tensors(stage: str, a: Answer, b: Answer, dtype: str) -> dict[str, Any]:
         return unseen
     base, candidate = a.stages[stage], b.stages[stage]
     if len(base) != len(candidate):
-        return _entry(stage, "differs", f"{len(base)} against {len(candidate)} tensors")
+        return _entry(stage, "differs", _counts(len(base), len(candidate), Text("tensors", "个张量")))
     same_dtype = all(x["dtype"] == y["dtype"] for x, y in zip(base, candidate, strict=True))
     if stage == "pixel_values":
         # Rescale, subtract, divide in float32, in either order: up to four roundings a side; then one into the dtype,
@@ -85,9 +98,15 @@ def _tensors(stage: str, a: Answer, b: Answer, dtype: str) -> dict[str, Any]:
         if difference > worst:
             worst, at = difference, index
     if worst == 0:
-        return _entry(stage, "same", "bit for bit")
-    shapes = f", shapes {base[at]['shape']} and {candidate[at]['shape']}" if math.isinf(worst) else ""
-    detail = f"relative difference {worst:.2e} (tensor {at}{shapes}), limit {limit:.1e} at {dtype}"
+        return _entry(stage, "same", Text("bit for bit", "逐位相同"))
+    shapes = Text("", "")
+    if math.isinf(worst):
+        pair = base[at]["shape"], candidate[at]["shape"]
+        shapes = Text(f", shapes {pair[0]} and {pair[1]}", f"，形状 {pair[0]} 与 {pair[1]}")
+    detail = Text(
+        f"relative difference {worst:.2e} (tensor {at}{shapes.en}), limit {limit:.1e} at {dtype}",
+        f"相对差异 {worst:.2e}（张量 {at}{shapes.zh}），{dtype} 限值 {limit:.1e}",
+    )
     return _entry(stage, "within" if worst <= limit else "differs", detail)
 
 
@@ -95,16 +114,49 @@ def _logits(a: Answer, b: Answer, dtype: str) -> dict[str, Any]:
     """The first token's distribution: the best token equal or a near tie, shared tokens within tolerance."""
     for side, answer in (("base", a), ("candidate", b)):
         if not answer.logprobs:
-            return _entry("logits", "not seen", f"{side}: {answer.missing.get('logprobs', 'no log probabilities')}")
+            return _entry("logits", "not seen", _missing(side, answer.missing.get("logprobs", "no log probabilities")))
     assert a.logprobs and b.logprobs
     difference = largest_difference(a.logprobs[0], b.logprobs[0])
     limit = tolerances.LOGPROB[dtype]
     gap = gap_at(a.logprobs[0], b.logprobs[0], a.logprobs[0][0][0], b.logprobs[0][0][0])
     tie = gap is not None and gap <= tolerances.NEAR_TIE[dtype]
-    detail = f"largest difference {difference:.2e} nats, limit {limit:.1e} at {dtype}"
+    detail = Text(
+        f"largest difference {difference:.2e} nats, limit {limit:.1e} at {dtype}",
+        f"最大差异 {difference:.2e} nats，{dtype} 限值 {limit:.1e}",
+    )
     if difference == 0 and a.logprobs[0] == b.logprobs[0]:
         return _entry("logits", "same")
     return _entry("logits", "within" if difference <= limit and tie else "differs", detail)
+
+
+def _decode(a: Answer, b: Answer, dtype: str) -> dict[str, Any]:
+    """The positions after the first that both sides reached by the same tokens, by the base's best token there.
+
+    When its log probability differs, `position` is the first where it does.
+    """
+    if not a.logprobs or not b.logprobs or a.token_ids is None or b.token_ids is None:
+        return _entry("decode", "not seen", Text("not recorded on both sides", "并非两侧都有记录"))
+    shared = metrics.common_prefix(a.token_ids, b.token_ids) + 1
+    pairs = list(zip(a.logprobs, b.logprobs, strict=False))[1:shared]
+    if not pairs:
+        return _entry("decode", "not seen", Text("no position but the first is shared", "除首个位置外没有共同位置"))
+    differences = [largest_difference(base, candidate, top=1) for base, candidate in pairs]
+    limit = tolerances.LOGPROB[dtype]
+    apart = next((i for i, difference in enumerate(differences, 1) if difference > limit), None)
+    if apart is not None:
+        at, worst = apart, differences[apart - 1]
+    else:
+        worst = max(differences)
+        at = differences.index(worst) + 1
+    if worst == 0:
+        return _entry("decode", "same")
+    detail = Text(
+        f"position {at}: difference {worst:.2e} nats, limit {limit:.1e} at {dtype}; {len(pairs)} positions",
+        f"位置 {at}：差异 {worst:.2e} nats，{dtype} 限值 {limit:.1e}；共 {len(pairs)} 个位置",
+    )
+    if apart is None:
+        return _entry("decode", "within", detail)
+    return {**_entry("decode", "differs", detail), "position": apart}
 
 
 def largest_difference(base: list[Any], candidate: list[Any], top: int = 5) -> float:
@@ -135,8 +187,14 @@ def _preference(listed: list[Any], own: int, other: int) -> float:
 def _text(a: Answer, b: Answer) -> dict[str, Any]:
     if a.token_ids is not None and b.token_ids is not None:
         at = metrics.first_divergence(a.token_ids, b.token_ids)
-        return _entry("text", "same") if at is None else _entry("text", "differs", f"from token {at}")
-    return _entry("text", "same") if a.text == b.text else _entry("text", "differs", "the texts are not equal")
+        return _entry("text", "same") if at is None else _entry("text", "differs", _from(at))
+    if a.text == b.text:
+        return _entry("text", "same")
+    return _entry("text", "differs", Text("the texts are not equal", "文本不相同"))
+
+
+def _from(position: int) -> Text:
+    return Text(f"from token {position}", f"从词元 {position} 起")
 
 
 def fork(a: Answer, b: Answer, dtype: str) -> dict[str, Any] | None:
@@ -165,9 +223,12 @@ def forced(a: Answer, b: Answer, dtype: str) -> dict[str, Any] | None:
         return None
     disagreeing: list[dict[str, Any]] = []
     ties: list[dict[str, Any]] = []
-    worst = 0.0
+    worst, apart = 0.0, None
     for position, (base, candidate) in enumerate(zip(a.logprobs, record["logprobs"], strict=False)):
-        worst = max(worst, largest_difference(base, candidate, top=1))
+        difference = largest_difference(base, candidate, top=1)
+        worst = max(worst, difference)
+        if apart is None and difference > tolerances.LOGPROB[dtype]:
+            apart = position
         if base[0][0] == candidate[0][0]:
             continue
         gap = gap_at(base, candidate, base[0][0], candidate[0][0])
@@ -178,4 +239,5 @@ def forced(a: Answer, b: Answer, dtype: str) -> dict[str, Any] | None:
         "disagreeing": disagreeing,
         "near_ties": ties,
         "largest_difference_nats": worst,
+        "apart": apart,
     }

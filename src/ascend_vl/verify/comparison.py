@@ -10,6 +10,7 @@ from ascend_vl.verify import chain, fields, metrics, semantic
 from ascend_vl.verify.alarms import degenerate
 from ascend_vl.verify.requirements import METRICS, Requirement
 from ascend_vl.verify.runs import Answer, Run, changed_files
+from ascend_vl.verify.wording import words
 
 SCHEMA = 1
 # Embedding costs milliseconds a text; unasked, it is done up to this many characters.
@@ -55,7 +56,7 @@ def compare(base: Run, candidate: Run, requirements: Sequence[Requirement]) -> d
 
 
 def _side(run: Run) -> dict[str, Any]:
-    keys = ("target", "kind", "dtype", "model", "versions", "sampling", "statuses", "emulated")
+    keys = ("target", "kind", "dtype", "recorded", "model", "versions", "sampling", "statuses", "emulated")
     return {"name": run.name, "path": str(run.path), **{k: run.info[k] for k in keys if k in run.info}}
 
 
@@ -79,34 +80,35 @@ def _similarities(base: Run, candidate: Run, shared: list[str], scorer: Any) -> 
 def _case(base: Run, candidate: Run, name: str, similarities: dict[str, float]) -> dict[str, Any]:
     a, b = base.answers[name], candidate.answers[name]
     values: dict[str, float | int | None] = dict.fromkeys(METRICS)
-    reasons: dict[str, str] = {}
+    reasons: dict[str, Text] = {}
     if a.token_ids is not None and b.token_ids is not None:
         values |= _token_metrics(a.token_ids, b.token_ids)
         if values["length_ratio"] is None:
-            reasons["length_ratio"] = "not measured: the base has no tokens"
+            reasons["length_ratio"] = Text("not measured: the base has no tokens", "未测：基准没有词元")
         if values["first_divergence"] is None:
-            reasons["first_divergence"] = "the token ids are equal"
+            reasons["first_divergence"] = Text("the token ids are equal", "词元 id 相同")
     else:
-        why = "; ".join(
+        lacking = [
             _missing(side, answer) for side, answer in (("base", a), ("candidate", b)) if answer.token_ids is None
+        ]
+        why = Text(
+            f"not measured: {'; '.join(text.en for text in lacking)}", f"未测：{'；'.join(text.zh for text in lacking)}"
         )
-        reasons |= dict.fromkeys(
-            ("token_match", "prefix_match", "first_divergence", "length_ratio"), f"not measured: {why}"
-        )
+        reasons |= dict.fromkeys(("token_match", "prefix_match", "first_divergence", "length_ratio"), why)
     values["text_similarity"] = metrics.text_similarity(a.text, b.text)
     values["numbers_match"], numbers = _numbers(a.text, b.text)
     values["semantic_similarity"] = similarities.get(name)
     if values["semantic_similarity"] is None:
-        reasons["semantic_similarity"] = (
-            f"not measured: {semantic.MISSING if not semantic.installed() else 'not asked for'}"
-        )
+        missing = words("not asked for") if semantic.installed() else semantic.MISSING
+        reasons["semantic_similarity"] = Text(f"not measured: {missing.en}", f"未测：{missing.zh}")
     values["key_fields"], why_not, stated = _key_fields(base, candidate, name)
     if why_not:
         reasons["key_fields"] = why_not
     return {
         "id": name,
         "metrics": values,
-        "reasons": reasons,
+        "reasons": {metric: why.en for metric, why in reasons.items()},
+        "reasons_zh": {metric: why.zh for metric, why in reasons.items()},
         "numbers": numbers,
         "key_fields": stated,
         **chain.walk(base, candidate, name),
@@ -123,8 +125,9 @@ def _token_metrics(base: list[int], candidate: list[int]) -> dict[str, float | i
     }
 
 
-def _missing(side: str, answer: Answer) -> str:
-    return f"{side} has no token ids ({answer.missing.get('token_ids', 'none recorded')})"
+def _missing(side: str, answer: Answer) -> Text:
+    why = words(answer.missing.get("token_ids", "none recorded"))
+    return Text(f"{side} has no token ids ({why.en})", f"{words(side).zh}没有词元 id（{why.zh}）")
 
 
 def _numbers(base: str, candidate: str) -> tuple[float, dict[str, Any] | None]:
@@ -138,7 +141,7 @@ def _numbers(base: str, candidate: str) -> tuple[float, dict[str, Any] | None]:
     return 0.0, {"at": at, "base": lists[0][at : at + 4], "candidate": lists[1][at : at + 4], "only_order": same_set}
 
 
-def _key_fields(base: Run, candidate: Run, name: str) -> tuple[float | None, str | None, dict[str, Any] | None]:
+def _key_fields(base: Run, candidate: Run, name: str) -> tuple[float | None, Text | None, dict[str, Any] | None]:
     """(Jaccard, reason when None, what each side states)."""
     case = base.cases.get(name) or candidate.cases.get(name) or {}
     try:
@@ -152,16 +155,21 @@ def _key_fields(base: Run, candidate: Run, name: str) -> tuple[float | None, str
         ) from None
     sides = {"base": base.answers[name], "candidate": candidate.answers[name]}
     if not wanted and all(answer.fields is None for answer in sides.values()):
-        return None, f"{NOT_APPLICABLE}: no key fields are declared", None
+        return None, Text(f"{NOT_APPLICABLE}: no key fields are declared", "不适用：未声明关键字段"), None
     stated: dict[str, dict[str, Any]] = {}
     for side, answer in sides.items():
         if answer.fields is None and not wanted:
-            return None, f"not measured: {side} has no fields and the case declares none to read", None
+            why = Text(
+                f"not measured: {side} has no fields and the case declares none to read",
+                f"未测：{words(side).zh}没有字段，用例也未声明",
+            )
+            return None, why, None
         stated[side] = answer.fields if answer.fields is not None else fields.read_fields(answer.text, wanted)
     score = metrics.jaccard(*(fields.pairs(stated[side], wanted) for side in ("base", "candidate")))
     if score is not None:
         return score, None, stated
-    return None, f"{NOT_APPLICABLE}: neither answer states a key field", stated
+    why = Text(f"{NOT_APPLICABLE}: neither answer states a key field", "不适用：两侧回答都没有给出关键字段")
+    return None, why, stated
 
 
 def _summary(name: str, cases: list[dict[str, Any]]) -> dict[str, Any]:
@@ -206,33 +214,34 @@ def _judge(
     requirement: Requirement, cases: list[dict[str, Any]], summary: dict[str, Any], ceiling: float
 ) -> dict[str, Any]:
     name, totals = requirement.metric, summary[requirement.metric]
-    record = {**requirement.to_json(), "mean": totals["mean"], "min": totals["min"], "failed_cases": [], "why": None}
-    unmeasured = [c["id"] for c in cases if c["metrics"][name] is None and not _not_applicable(c, name)]
-    if unmeasured:
-        return {**record, "passed": False, "failed_cases": unmeasured, "why": "not measured in every case"}
-    if not totals["measured"]:
-        passed = requirement.optional and bool(cases)
+    record = {**requirement.to_json(), "mean": totals["mean"], "min": totals["min"]}
+
+    def judged(passed: bool, why: Text | None = None, failed: Sequence[str] = ()) -> dict[str, Any]:
         return {
             **record,
+            "failed_cases": list(failed),
+            "why": why.en if why else None,
+            "why_zh": why.zh if why else None,
             "passed": passed,
-            "why": "not applicable in any case" if cases else "there is no case to judge",
         }
+
+    unmeasured = [c["id"] for c in cases if c["metrics"][name] is None and not _not_applicable(c, name)]
+    if unmeasured:
+        return judged(False, Text("not measured in every case", "并非所有用例都已测"), unmeasured)
+    if not cases:
+        return judged(False, Text("there is no case to judge", "没有可判断的用例"))
+    if not totals["measured"]:
+        return judged(requirement.optional, Text("not applicable in any case", "对所有用例均不适用"))
     # A side that does not agree with itself cannot agree with another: named, and no reason to ask for less.
-    own = (
-        f"; a side agrees with itself only to {ceiling:.4f}"
-        if name == "token_match" and ceiling < requirement.low
-        else ""
-    )
+    own = Text("", "")
+    if name == "token_match" and ceiling < requirement.low:
+        own = Text(f"; a side agrees with itself only to {ceiling:.4f}", f"；有一侧的自身一致性仅为 {ceiling:.4f}")
     if requirement.mean:
         passed = requirement.met_by(totals["mean"])
-        return {**record, "passed": passed, "why": None if passed else f"the mean is outside{own}"}
+        return judged(passed, None if passed else Text(f"the mean is outside{own.en}", f"均值不满足{own.zh}"))
     failed = [c["id"] for c in cases if c["metrics"][name] is not None and not requirement.met_by(c["metrics"][name])]
-    return {
-        **record,
-        "passed": not failed,
-        "failed_cases": failed,
-        "why": f"a case is outside{own}" if failed else None,
-    }
+    why = Text(f"a case is outside{own.en}", f"有用例不满足{own.zh}") if failed else None
+    return judged(not failed, why, failed)
 
 
 def self_agreement(run: Run) -> dict[str, Any]:

@@ -16,8 +16,10 @@ COLOURS = {
     "pink": (255, 130, 185),
 }
 GROUNDS = {"white": (255, 255, 255), "black": (0, 0, 0), "gray": (128, 128, 128)}
-# Area of the shape over its bounding box: square 1, circle pi/4, triangle 1/2, five-pointed star 0.33. Upper bounds.
-FILLS = (("star", 0.45), ("triangle", 0.64), ("circle", 0.89), ("square", 1.01))
+# Area of the shape over its bounding box: square 1, circle pi/4, triangle 1/2, five-pointed star below. Upper bounds.
+FILLS = (("pointed", 0.64), ("circle", 0.89), ("square", 1.01))
+# Of the rows of a triangle everything between the outermost pixels belongs to it; between a star's legs nothing does.
+UNBROKEN = 0.94
 LEAST_AREA = 0.01
 
 
@@ -67,8 +69,11 @@ def look(pixels: NDArray[np.uint8], colour: str) -> Seen | None:
         return None
     box = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     shape = next(name for name, bound in FILLS if box.mean() <= bound)
+    if shape == "pointed":
+        shape = "triangle" if _unbroken(box) >= UNBROKEN else "star"
     height, width = mask.shape
-    return Seen(shape, (columns[0] + columns[-1]) / 2 / width, (rows[0] + rows[-1]) / 2 / height, float(mask.mean()))
+    x, y = (columns[0] + columns[-1]) / 2 / width, (rows[0] + rows[-1]) / 2 / height
+    return Seen(shape, float(x), float(y), float(mask.mean()))
 
 
 def _solid(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -77,6 +82,12 @@ def _solid(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     height, width = mask.shape
     near = sum(padded[r : r + height, c : c + width] for r in range(3) for c in range(3))
     return mask & (near >= 6)
+
+
+def _unbroken(box: NDArray[np.bool_]) -> float:
+    """Pixels over what lies between the outermost ones of each row."""
+    between = np.maximum.accumulate(box, axis=1) & np.maximum.accumulate(box[:, ::-1], axis=1)[:, ::-1]
+    return float(box.sum() / between.sum())
 
 
 def _steady(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -89,10 +100,11 @@ def matches(pixels: NDArray[np.uint8], asked: Asked) -> bool:
     seen = look(pixels, asked.colour)
     if seen is None or seen.shape != asked.shape:
         return False
-    return {
+    there = {
         "left": seen.x < 0.45,
         "right": seen.x > 0.55,
         "top": seen.y < 0.45,
         "bottom": seen.y > 0.55,
         "center": 0.35 < seen.x < 0.65 and 0.35 < seen.y < 0.65,
     }[asked.place]
+    return bool(there)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from ascend_vl.language import Text
 from ascend_vl.verify.tolerances import UNIT
 
 Plain = Callable[[torch.dtype], torch.Tensor]
@@ -27,8 +28,9 @@ def kind_of(module: Any) -> str | None:
 
 _CLASSES = {
     "mrope rotary": r"MRotaryEmbedding",
-    "rotary": r"ApplyRotaryEmb",
-    "vision attention": r"MMEncoderAttention",
+    # CastBack, ByElements and VisionAttention are our own adaptations' (seams/rotary.py, seams/vision_attention.py).
+    "rotary": r"ApplyRotaryEmb|CastBack|ByElements",
+    "vision attention": r"MMEncoderAttention|VisionAttention",
     "logits": r"LogitsProcessor",
     "linear": r"LinearBase|Linear|Conv3d|Conv3dLayer",
     "layer norm": r"LayerNorm",
@@ -58,7 +60,8 @@ def judge(
     }
     plain = _plain(kind, module, call, weights, config)
     if plain is None:
-        return {**record, "verdict": "INCONCLUSIVE", "why": "no plain form of this operator is known here"}
+        why = Text("no plain form of this operator is known here", "此处没有该算子的朴素写法")
+        return {**record, **_said("INCONCLUSIVE", why)}
     with torch.inference_mode():
         golden = plain(torch.float64)
         reference = plain(target.dtype)
@@ -70,17 +73,24 @@ def weigh(
 ) -> dict[str, Any]:
     """Dtype, shape and finiteness first, then the errors, relative in L2."""
     if target.numel() != golden.numel():
-        return {"verdict": "FAIL", "why": f"shape {list(target.shape)}, expected {list(golden.shape)}"}
+        shapes = list(target.shape), list(golden.shape)
+        why = Text(f"shape {shapes[0]}, expected {shapes[1]}", f"形状 {shapes[0]}，应为 {shapes[1]}")
+        return _said("FAIL", why)
     if entering is not None and entering.is_floating_point() and target.dtype != entering.dtype:
-        return {"verdict": "FAIL", "why": f"dtype {_dtype(target)} from {_dtype(entering)} inputs"}
+        given, came = _dtype(entering), _dtype(target)
+        return _said("FAIL", Text(f"dtype {came} from {given} inputs", f"输入 {given}，输出类型 {came}"))
     exact, ours, theirs = golden.flatten(), target.double().flatten(), reference.double().flatten()
     limit = torch.finfo(target.dtype).max
     if not torch.isfinite(ours).all():
         if exact.abs().max() > limit:
-            why = f"overflow: the exact value {float(exact.abs().max()):.4g} is beyond {_dtype(target)} ({limit:.5g})"
+            largest, kind = float(exact.abs().max()), _dtype(target)
+            why = Text(
+                f"overflow: the exact value {largest:.4g} is beyond {kind} ({limit:.5g})",
+                f"溢出：精确值 {largest:.4g} 超出 {kind}（{limit:.5g}）",
+            )
         else:
-            why = "not finite where the exact value is"
-        return {"verdict": "FAIL", "why": why, "reference_error": None, "target_error": None}
+            why = Text("not finite where the exact value is", "精确值有限而结果非有限")
+        return {**_said("FAIL", why), "reference_error": None, "target_error": None}
     norm = float(exact.norm()) or 1.0
     errors = {
         "reference_error": _finite((theirs - exact).norm() / norm),
@@ -88,8 +98,16 @@ def weigh(
     }
     bound = 2 * errors["reference_error"] + UNIT[_dtype(target)]
     good = errors["target_error"] <= bound
-    rule = f"target {errors['target_error']:.2e}, reference {errors['reference_error']:.2e}, limit {bound:.2e}"
-    return {**errors, "limit": bound, "verdict": "PASS" if good else "FAIL", "why": rule}
+    ours_off, theirs_off = errors["target_error"], errors["reference_error"]
+    rule = Text(
+        f"target {ours_off:.2e}, reference {theirs_off:.2e}, limit {bound:.2e}",
+        f"被测 {ours_off:.2e}，参考 {theirs_off:.2e}，限值 {bound:.2e}",
+    )
+    return {**errors, "limit": bound, **_said("PASS" if good else "FAIL", rule)}
+
+
+def _said(verdict: str, why: Text) -> dict[str, Any]:
+    return {"verdict": verdict, "why": why.en, "why_zh": why.zh}
 
 
 def _finite(value: Any) -> float:
@@ -118,8 +136,9 @@ def _plain(
 def _linear(module: Any, call: dict[str, Any], weights: Mapping[str, torch.Tensor], config: Any) -> Plain | None:
     entering = first_input(call)
     weight, bias = weights.get("weight"), weights.get("bias")
-    # With tensor parallelism a rank holds part of the weight, and part of the sum.
-    if weight is None or entering is None or getattr(module, "tp_size", 1) > 1:
+    # A layer that leaves the sum over ranks to others gives a part that no weight alone explains.
+    partial = getattr(module, "tp_size", 1) > 1 and not getattr(module, "reduce_results", True)
+    if weight is None or entering is None or partial:
         return None
     flat = weight.reshape(weight.shape[0], -1)
     if entering.shape[-1] != flat.shape[1]:
@@ -217,12 +236,15 @@ def _mrope(module: Any, call: dict[str, Any], weights: Mapping[str, torch.Tensor
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool) -> torch.Tensor:
-    """softmax(q k^T * scale) v for (rows, heads, width), written out; fewer key heads are repeated."""
+    """softmax(q k^T * scale) v for (rows, heads, width), written out; fewer key heads are repeated.
+
+    With more keys than queries, `causal` takes the queries for the last rows.
+    """
     repeat = q.shape[1] // k.shape[1]
     q, k, v = (t.transpose(0, 1) for t in (q, k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)))
     scores = (q @ k.transpose(-1, -2)) * scale
     if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1 + scores.shape[-1] - scores.shape[-2])
         scores = scores.masked_fill(later, float("-inf"))
     wide = torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32))
     return (wide.to(v.dtype) @ v).transpose(0, 1)
@@ -298,7 +320,7 @@ def _gelu(module: Any, call: dict[str, Any], weights: Mapping[str, torch.Tensor]
 
 def _logits(module: Any, call: dict[str, Any], weights: Mapping[str, torch.Tensor], config: Any) -> Plain | None:
     tensors = floats(call)
-    if not tensors or "weight" not in weights or getattr(module, "tp_size", 1) > 1:
+    if not tensors or "weight" not in weights:
         return None
     hidden = tensors[-1]
 

@@ -26,28 +26,41 @@ def find(model: Any, point: str) -> Any:
 
 
 class PointWatch:
-    """Takes the tensor at one place: rows are patches, visual tokens or prompt tokens; float64 on the CPU."""
+    """Takes the tensor at one place: rows are patches, visual tokens or prompt tokens; float64 on the CPU.
 
-    def __init__(self, model: Any, point: str) -> None:
+    With `last_pass` only the last row of the last pass: the position a decode step is at.
+    """
+
+    def __init__(self, model: Any, point: str, last_pass: bool = False) -> None:
         self.point = point
+        self.last_pass = last_pass
         self._pieces: list[torch.Tensor] = []
         self._undo = wrap(find(model, point), self._around)
 
+    def stop(self) -> None:
+        """Leave the module as it was."""
+        self._undo()
+
     def take(self) -> torch.Tensor:
         """(rows, width) of the passes seen so far, and the end of the watch. Raises ValueError when it never ran."""
-        self._undo()
+        self.stop()
         if not self._pieces:
             raise ValueError(f"{self.point} did not run through its module (is the model compiled?)")
-        return self._pieces[-1][-1:] if self.point == "logits" else torch.cat(self._pieces)
+        return self._pieces[-1][-1:] if self.last_pass or self.point == "logits" else torch.cat(self._pieces)
 
     def _around(self, forward: Callable[..., Any], *given: Any, **named: Any) -> Any:
         if self.point == "embeddings":
             entering = named.get("hidden_states", _second_or_first(given))
-            self._pieces.append(rows(entering))
+            self._keep(rows(entering))
             return forward(*given, **named)
         output = forward(*given, **named)
-        self._pieces.append(rows(stream(output, layer=".layers." in self.point)))
+        # The head's logits stand on the first tensor-parallel rank only.
+        if output is not None:
+            self._keep(rows(stream(output, layer=".layers." in self.point)))
         return output
+
+    def _keep(self, seen: torch.Tensor) -> None:
+        self._pieces = [seen] if self.last_pass else [*self._pieces, seen]
 
 
 def _second_or_first(given: tuple[Any, ...]) -> Any:

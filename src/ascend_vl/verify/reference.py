@@ -67,12 +67,7 @@ class Reference:
     @torch.inference_mode()
     def forced(self, inputs: dict[str, torch.Tensor], token_ids: list[int]) -> torch.Tensor:
         """Logits (len(token_ids), vocabulary) float32 at every position of a given answer, in one pass."""
-        ids = torch.tensor([token_ids])
-        whole = {**inputs, "input_ids": torch.cat([inputs["input_ids"], ids], 1)}
-        whole["attention_mask"] = torch.ones_like(whole["input_ids"])
-        if "mm_token_type_ids" in inputs:
-            whole["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], torch.zeros_like(ids)], 1)
-        logits = self.model(**whole).logits[0]
+        logits = self.model(**followed(inputs, token_ids)).logits[0]
         return logits[-len(token_ids) - 1 : -1].float()
 
     def answer(self, case: Case, watch: towers.TowerWatch) -> tuple[Answer, list[dict[str, Any]]]:
@@ -98,6 +93,16 @@ class Reference:
         if answer.logprobs is None:
             answer.missing["logprobs"] = "the logits are NaN"
         return answer, pictures
+
+
+def followed(inputs: dict[str, torch.Tensor], token_ids: list[int]) -> dict[str, torch.Tensor]:
+    """A prompt's tensors with more token ids behind it."""
+    ids = torch.tensor([token_ids], dtype=torch.int64)
+    whole = {**inputs, "input_ids": torch.cat([inputs["input_ids"], ids], 1)}
+    whole["attention_mask"] = torch.ones_like(whole["input_ids"])
+    if "mm_token_type_ids" in inputs:
+        whole["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], torch.zeros_like(ids)], 1)
+    return whole
 
 
 def _load(auto: Any, model: Path, dtype: torch.dtype) -> Any:

@@ -1,7 +1,8 @@
 """The reference kept loaded, for many small questions: a child that reads one JSON command a line and answers alike.
 
-Commands: {"point", "out"} runs one prefill of the case and writes out.dtype.npy and out.golden.npy, the tensor at a
-place at the model's dtype and in float64 (float32 where float64 would not fit). {"stop"} ends it.
+Commands: {"point", "out", "following", "last"} runs one prefill of the case and the token ids that follow it and writes
+out.dtype.npy and out.golden.npy, the tensor at a place (`last`: its last row) at the model's dtype and in float64
+(float32 where float64 would not fit).
 """
 
 import contextlib
@@ -27,9 +28,9 @@ class ReferenceSession:
     def __init__(self, process: "subprocess.Popen[str]", errors: Path) -> None:
         self._process, self._errors = process, errors
 
-    def point(self, name: str, out: Path) -> None:
+    def point(self, name: str, out: Path, following: list[int] | None = None, last: bool = False) -> None:
         """Have both tensors of a place written. Raises AscendVLError `reference-failed`."""
-        self._say({"point": name, "out": str(out)})
+        self._say({"point": name, "out": str(out), "following": following or [], "last": last})
 
     def _say(self, command: dict[str, Any]) -> None:
         assert self._process.stdin and self._process.stdout
@@ -77,7 +78,7 @@ def main(model: str, dtype: str, cases: str, identifier: str) -> None:
 
     from ascend_vl.verify.cases import read_cases
     from ascend_vl.verify.points import PointWatch
-    from ascend_vl.verify.reference import Reference
+    from ascend_vl.verify.reference import Reference, followed
 
     reference = Reference(Path(model), dtype)
     case = next(case for case in read_cases(Path(cases)) if case.id == identifier)
@@ -89,10 +90,11 @@ def main(model: str, dtype: str, cases: str, identifier: str) -> None:
         inputs["pixel_values"] = inputs["pixel_values"].to(getattr(torch, dtype))
     for line in sys.stdin:
         command = json.loads(line)
+        whole = followed(inputs, command["following"])
         for name, side in (("dtype", reference.model), ("golden", golden)):
-            watch = PointWatch(side, command["point"])
+            watch = PointWatch(side, command["point"], command["last"])
             with torch.inference_mode():
-                given = {k: v.to(side.dtype) if v.is_floating_point() else v for k, v in inputs.items()}
+                given = {k: v.to(side.dtype) if v.is_floating_point() else v for k, v in whole.items()}
                 side(**given)
             np.save(f"{command['out']}.{name}.npy", watch.take().numpy())
         print(json.dumps({"done": command["point"]}), flush=True)

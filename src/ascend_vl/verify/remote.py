@@ -116,10 +116,8 @@ class Server:
         The answer is sent as the beginning of the assistant's turn; only if the server tokenises it as it was do the
         positions mean the same.
         """
-        messages = [{"role": "user", "content": content(case, False)}, {"role": "assistant", "content": text}]
-        extra = {"continue_final_message": True, "add_generation_prompt": False, "prompt_logprobs": 5}
-        body = {"model": self.model, "messages": messages, "max_tokens": 1, **self._levels[0], **extra}
-        response = self._send("/v1/chat/completions", body)
+        body = {"max_tokens": 1, "prompt_logprobs": 5, **self._continued(case, text, fresh=False)}
+        response = self._send("/v1/chat/completions", {**self._levels[0], **body})
         if response.status_code != 200:
             return f"the server refused prompt_logprobs ({response.status_code})"
         value = response.json()
@@ -129,14 +127,32 @@ class Server:
             return "the server does not tokenise the text back to the same ids"
         return [_listed(position) for position in listed[-len(said) :]]
 
+    def _continued(self, case: Case, text: str, fresh: bool) -> dict[str, Any]:
+        """Fields of a request whose assistant's turn has begun with `text`; `fresh` as in `ask`."""
+        messages = [{"role": "user", "content": content(case, fresh)}, {"role": "assistant", "content": text}]
+        body: dict[str, Any] = {"model": self.model, "messages": messages}
+        return {**body, "continue_final_message": True, "add_generation_prompt": False}
+
+    def prefill(self, case: Case, text: str = "") -> None:
+        """Run the case's prompt once, and `text` of its answer with it, with no cache able to answer for any part."""
+        one = Case(case.id, case.prompt, case.images, 1)
+        if not text:
+            self.ask(one, fresh_images=True, fresh_prompt=True)
+            return
+        self._post({**self._continued(one, text, fresh=True), "max_tokens": 1, "cache_salt": uuid.uuid4().hex})
+
     def rpc(self, method: str, *arguments: object) -> Any:
         """The result of a capture method in the first worker, decoded. Raises AscendVLError `server-refused`."""
+        return self.rpc_all(method, *arguments)[0]
+
+    def rpc_all(self, method: str, *arguments: object) -> list[Any]:
+        """The result of a capture method in every worker, decoded. Raises AscendVLError `server-refused`."""
         body = {"method": method, "args": [str(value) for value in arguments]}
         response = self._send("/v1/ascend_vl/capture", body)
         if response.status_code != 200:
             raise refused(self.url, response.status_code, response.text)
-        result = response.json()["results"][0]
-        return json.loads(result) if isinstance(result, str) else result
+        results = response.json()["results"]
+        return [json.loads(result) if isinstance(result, str) else result for result in results]
 
     def _model(self) -> str:
         listed = self.get("/v1/models")

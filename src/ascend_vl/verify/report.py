@@ -22,20 +22,23 @@ COMPARISON = "comparison.json"
 BISECT = "bisect.json"
 
 
-def write(paths: list[Path], out: Path, required: list[str] | None = None) -> dict[str, Any]:
-    """Write `out` (HTML) and the same with suffix .md; the report's data.
+def write(paths: list[Path], out: Path, required: list[str] | None = None, recipe: str = "default") -> dict[str, Any]:
+    """Write `out` (HTML) and the same with suffix .md (English) and .zh.md (Chinese); the report's data.
 
-    One path: a directory that `verify` wrote, or a RUN to be shown alone. Several: RUNs, the first being the base.
-    Raises AscendVLError `file-unreadable`, `run-invalid`, `report-input`.
+    Runs are judged by `required`, or by the named recipe. One path: a directory that `verify` or `bisect` wrote, or a
+    RUN to be shown alone. Several: RUNs, the first being the base.
+    Raises AscendVLError `file-unreadable`, `run-invalid`, `report-input`, `recipe-unknown`.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    data = gather(paths, required)
-    record = _record(data, paths, out, required)
+    data = gather(paths, required, recipe)
+    record = {**_record(data, paths, out, required), "recipe": recipe}
     page = _environment(html_page=True).get_template("report.html.jinja")
     text = page.render(data=data, record=json.dumps(record, ensure_ascii=False), chinese=language() == "zh")
     out.write_text(text, encoding="utf-8")
-    markdown = _environment(html_page=False).get_template("report.md.jinja").render(data=data)
-    out.with_suffix(".md").write_text(re.sub(r"\n{3,}", "\n\n", markdown), encoding="utf-8")
+    template = _environment(html_page=False).get_template("report.md.jinja")
+    for suffix, index in ((".md", 0), (".zh.md", 1)):
+        markdown = re.sub(r"\n{3,}", "\n\n", template.render(data=data, spoken=index))
+        out.with_suffix(suffix).write_text(markdown, encoding="utf-8")
     return data
 
 
@@ -55,7 +58,7 @@ def markdown_text(value: str) -> str:
     return re.sub(r"\s*\n\s*", "<br>", escaped)
 
 
-def gather(paths: list[Path], required: list[str] | None = None) -> dict[str, Any]:
+def gather(paths: list[Path], required: list[str] | None = None, recipe: str = "default") -> dict[str, Any]:
     """Everything the report shows, computed from the recorded files."""
     if len(paths) == 1 and (paths[0] / VERIFY).is_file():
         return _of_verification(paths[0])
@@ -71,12 +74,12 @@ def gather(paths: list[Path], required: list[str] | None = None) -> dict[str, An
             ),
             Text("Give it alone, or give RUN directories.", "请单独给出，或给出多个 RUN 目录。"),
         )
-    return _of_runs([runs.read_run(path) for path in paths], required)
+    chosen = requirements.parse(required) if required else requirements.of_recipe(recipe)
+    return _of_runs([runs.read_run(path) for path in paths], chosen)
 
 
-def _of_runs(recorded: list[Run], required: list[str] | None) -> dict[str, Any]:
+def _of_runs(recorded: list[Run], chosen: list[requirements.Requirement]) -> dict[str, Any]:
     base, others = recorded[0], recorded[1:]
-    chosen = requirements.parse(required) if required else requirements.of_recipe("default")
     compared = [_shown(comparison.compare(base, other, chosen), base, other) for other in others]
     emulated = any(run.emulated for run in recorded)
     statuses = list((others or recorded)[0].info.get("statuses", []))
@@ -84,7 +87,7 @@ def _of_runs(recorded: list[Run], required: list[str] | None) -> dict[str, Any]:
         statuses.append("accuracy measured")
     return {
         "ascend_vl": __version__,
-        "name": " / ".join(run.name for run in recorded),
+        "name": " / ".join(run.name for run in recorded) if len(recorded) < 3 else f"{base.name} + {len(others)}",
         "verdict": "not judged" if not others else "pass" if all(c["verdict"] == "pass" for c in compared) else "fail",
         "statuses": statuses,
         "emulated": emulated,
@@ -201,7 +204,10 @@ def _shown(result: dict[str, Any], base: Run, candidate: Run) -> dict[str, Any]:
             "base": pieces[0],
             "candidate": pieces[1],
         }
-    return {**result, "shown": shown}
+    equal = sum(
+        case["metrics"]["token_match"] == 1 and case["metrics"]["text_similarity"] == 1 for case in result["cases"]
+    )
+    return {**result, "shown": shown, "equal": equal}
 
 
 def _pictures(run: Run, name: str) -> list[str]:
@@ -227,7 +233,9 @@ def _record(data: dict[str, Any], paths: list[Path], out: Path, required: list[s
         "required": required,
         "verdict": data["verdict"],
         "statuses": data["statuses"],
-        "comparisons": [strip({k: v for k, v in c.items() if k != "shown"}) for c in data["comparisons"]],
+        "comparisons": [
+            strip({k: v for k, v in c.items() if k not in ("shown", "equal")}) for c in data["comparisons"]
+        ],
         "sha256": {
             path.name: runs.digest(path)
             for path in paths
@@ -298,7 +306,7 @@ def check_verification(path: Path) -> list[str]:
 
 def check_bisection(path: Path) -> list[str]:
     """A directory that bisect wrote: files as recorded, and every error recomputed from the tensors it kept."""
-    from ascend_vl.verify.bisect import errors_at
+    from ascend_vl.verify.looks import errors_at
 
     problems = [f"{name} is not as it was recorded" for name in runs.changed_files(path)]
     finding = runs.read_json(path / BISECT)
@@ -324,8 +332,9 @@ def check_report(path: Path, deep: bool = True) -> list[str]:
             problems += check(run) if whole else check_recorded(run, record)
     if problems:
         return problems
-    again = _record(gather(paths, record["required"]), paths, path, record["required"])
-    problems += differences(record, again)
+    recipe = record.get("recipe", "default")
+    again = _record(gather(paths, record["required"], recipe), paths, path, record["required"])
+    problems += differences({k: v for k, v in record.items() if k != "recipe"}, again)
     body = rendered(paths, path, record)
     if body is not None and body != _body(text):
         problems.append(f"{path.name} does not say what its runs give")
@@ -342,7 +351,7 @@ def check_recorded(run: Path, record: dict[str, Any]) -> list[str]:
 
 def rendered(paths: list[Path], out: Path, record: dict[str, Any]) -> str | None:
     """The report's visible part as its runs give it now, None when another version of this package wrote it."""
-    data = gather(paths, record["required"])
+    data = gather(paths, record["required"], record.get("recipe", "default"))
     page = _environment(html_page=True).get_template("report.html.jinja")
     return _body(page.render(data=data, record="", chinese=False))
 

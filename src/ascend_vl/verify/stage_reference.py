@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ascend_vl.language import Text
-from ascend_vl.verify import capture, comparison, remote, runs, tolerances
+from ascend_vl.verify import capture, comparison, remote, repeated_request, runs, tolerances
 from ascend_vl.verify.cases import read_cases
 from ascend_vl.verify.runs import Run
 from ascend_vl.verify.stages import Session
@@ -33,6 +33,8 @@ def run(session: Session) -> None:
     runs.write_json(session.out / "comparison.json", result)
     session.facts["comparison"] = result
     _agreement(session, "the reference", result["self_agreement"]["base"])
+    if repeated_request.differs(candidate, [case.id for case in read_cases(session.cases) if case.images]):
+        repeated_request.keep(session.engine().plan, failed=True)
     _agreement(session, "the engine", result["self_agreement"]["candidate"])
     for stage, name in EXACT:
         _stage(session, result, stage, name)
@@ -106,17 +108,21 @@ def _stage(session: Session, result: dict[str, Any], stage: str, name: str) -> N
     """One stage of the chain over all cases."""
     entries = {case["id"]: next(e for e in case["chain"] if e["stage"] == stage) for case in result["cases"]}
     count = {status: sum(e["status"] == status for e in entries.values()) for status in ("same", "within", "differs")}
-    differing = [f"{case}: {entry['detail']}" for case, entry in entries.items() if entry["status"] == "differs"]
+    said = {case: Text(entry["detail"], entry["detail_zh"]) for case, entry in entries.items()}
+    differing = [case for case, entry in entries.items() if entry["status"] == "differs"]
     seen = sum(count.values())
     if not seen:
-        reasons = "; ".join(sorted({entry["detail"] for entry in entries.values()}))
-        session.check(name, None, Text(f"not seen in any case: {reasons}", f"所有用例均不可见：{reasons}"))
+        reasons = [sorted({text[i] for text in said.values()}) for i in (0, 1)]
+        english, chinese = "; ".join(reasons[0]), "；".join(reasons[1])
+        session.check(name, None, Text(f"not seen in any case: {english}", f"所有用例均不可见：{chinese}"))
         return
-    within = [entry["detail"] for entry in entries.values() if entry["status"] == "within"]
-    more = "; ".join(differing[:3] or within[:1])
+    within = [case for case, entry in entries.items() if entry["status"] == "within"]
+    shown = differing[:3] or within[:1]
+    english = "".join(f"; {case}: {said[case].en}" for case in shown)
+    chinese = "".join(f"；{case}：{said[case].zh}" for case in shown)
     detail = Text(
-        f"{count['same']} same, {count['within']} within tolerance, {count['differs']} differ of {seen} seen; {more}",
-        f"可见 {seen} 个：{count['same']} 个相同，{count['within']} 个在容差内，{count['differs']} 个不同；{more}",
+        f"{count['same']} same, {count['within']} within tolerance, {count['differs']} differ of {seen} seen{english}",
+        f"可见 {seen} 个：{count['same']} 个相同，{count['within']} 个在容差内，{count['differs']} 个不同{chinese}",
     )
     session.check(name, not differing, detail, **count)
 
@@ -198,8 +204,10 @@ def _text(session: Session, result: dict[str, Any]) -> None:
     for item in result["required"]:
         values = ", ".join(f"{k} {item[k]:.4f}" for k in ("mean", "min") if item[k] is not None)
         cases = f"; cases: {', '.join(item['failed_cases'][:5])}" if item["failed_cases"] else ""
-        session.check(
-            f"text: {item['require']}", item["passed"], f"{values}{'; ' + item['why'] if item['why'] else ''}{cases}"
+        detail = Text(
+            f"{values}{'; ' + item['why'] if item['why'] else ''}{cases}",
+            f"{values}{'；' + item['why_zh'] if item['why_zh'] else ''}{cases}",
         )
+        session.check(f"text: {item['require']}", item["passed"], detail)
     one_sided = result["only_in_base"] + result["only_in_candidate"] + result["asked_otherwise"]
     session.check("text: every case on both sides", not one_sided, ", ".join(one_sided))

@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
-from ascend_vl.verify import remote
+from ascend_vl.verify import remote, repeated_request
 from ascend_vl.verify.alarms import degenerate
 from ascend_vl.verify.capture import status_emulated
 from ascend_vl.verify.cases import Case, read_cases
@@ -85,8 +86,16 @@ def _answered(session: Session, server: remote.Server, case: Case, word: str) ->
     said = bool(first.token_ids) if first.token_ids is not None else bool(first.text.strip())
     session.check(word, said, repr(first.text[:200]), case=case.id, degenerate=flags)
     session.earn(word)
-    second, _ = server.ask(case)
+    plan = session.engine().plan
+    try:
+        second, _ = server.ask(case)
+    except AscendVLError:
+        if case.images:
+            repeated_request.keep(plan, failed=True)
+        raise
     equal = first.text == second.text
+    if case.images:
+        repeated_request.keep(plan, failed=not equal)
     said_again = (
         Text("equal", "相同") if equal else Text(f"not equal: {second.text[:200]!r}", f"不同：{second.text[:200]!r}")
     )

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from ascend_vl.verify import shards
+
 _FUSED = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),
     "gate_up_proj": ("gate_proj", "up_proj"),
@@ -64,7 +66,7 @@ class CheckpointTensors:
 def compare_module(model: Any, module: str, tensors: CheckpointTensors) -> list[dict[str, Any]]:
     """Parameters at or below `module` that are not what the checkpoint says: {"tensors", "relative"}; empty if all are.
 
-    Parameters that an engine packs out of sight, or splits over ranks, are passed over.
+    Parameters that an engine packs out of sight are passed over; of split ones this rank's part is looked at.
     """
     wrong = []
     place = model.language_model.lm_head if module == "language_model.logits_processor" else model.get_submodule(module)
@@ -73,7 +75,9 @@ def compare_module(model: Any, module: str, tensors: CheckpointTensors) -> list[
         parts = [tensors.get(stored) for stored in tensor_names(path, leaf)]
         if any(part is None for part in parts):
             continue
-        stored = torch.cat([part for part in parts if part is not None]).double()
+        whole = torch.cat([part for part in parts if part is not None]).double()
+        owner = model.language_model.lm_head if path.endswith("logits_processor") else model.get_submodule(path)
+        stored = shards.of_rank(owner, leaf, whole)
         held = parameter.detach().cpu()
         if held.ndim != stored.ndim or held.shape[1:] != stored.shape[1:] or held.shape[0] < stored.shape[0]:
             continue

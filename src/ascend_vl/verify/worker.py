@@ -72,33 +72,34 @@ class CaptureWorker:
         result = towers.together_against_alone(_model(worker).visual, pictures)
         return json.dumps(result) if worker.rank == 0 else None
 
-    def ascend_vl_point_start(self, point: str) -> None:
-        """Begin to watch one place of the model; see `points`."""
+    def ascend_vl_point_start(self, point: str, last_pass: str = "") -> None:
+        """Begin to watch one place of the model, in every pass or (any text) in the last one; see `points`."""
         from ascend_vl.verify.points import PointWatch
 
         worker: Any = self
-        worker._ascend_vl_point = PointWatch(_model(worker), point)
+        worker._ascend_vl_point = PointWatch(_model(worker), point, bool(last_pass))
 
     def ascend_vl_point_take(self, path: str) -> str | None:
         """Write the tensor seen there to `path` (NPY, float64) and end the watch; rank 0 writes."""
         import numpy as np
 
         worker: Any = self
-        tensor = worker._ascend_vl_point.take()
         if worker.rank != 0:
+            worker._ascend_vl_point.stop()
             return None
+        tensor = worker._ascend_vl_point.take()
         np.save(path, tensor.numpy())
         return json.dumps({"shape": list(tensor.shape)})
 
-    def ascend_vl_block_start(self, point: str) -> None:
-        """Begin to record every operator inside one block."""
+    def ascend_vl_block_start(self, point: str, last_pass: str = "") -> None:
+        """Begin to record every operator inside one block, in every pass or (any text) in the last one."""
         from ascend_vl.verify.replay import BlockWatch
 
         worker: Any = self
-        worker._ascend_vl_block = BlockWatch(_model(worker), point)
+        worker._ascend_vl_block = BlockWatch(_model(worker), point, bool(last_pass))
 
-    def ascend_vl_block_judge(self, base: str, own: str, borders: str, out: str) -> str | None:
-        """`replay.judged` on what the block did; rank 0 only."""
+    def ascend_vl_block_judge(self, base: str, own: str, borders: str, out: str) -> str:
+        """`replay.judged` on what the block did on this rank; ranks beyond the first write to a directory of theirs."""
         from pathlib import Path
 
         from ascend_vl.verify.replay import judged
@@ -106,9 +107,9 @@ class CaptureWorker:
         worker: Any = self
         watch = worker._ascend_vl_block
         watch.stop()
-        if worker.rank != 0:
-            return None
-        return json.dumps(judged(watch, Path(base), Path(own), json.loads(borders), Path(out)))
+        place = Path(out) if worker.rank == 0 else Path(out) / f"rank{worker.rank}"
+        found = judged(watch, Path(base), Path(own), json.loads(borders), place)
+        return json.dumps({**found, "rank": worker.rank, "place": str(place)})
 
 
 def _model(worker: Any) -> Any:

@@ -53,6 +53,8 @@ def npu_rotary_mul(
         input.shape[-1] % 2 == 0 and input.shape[-1] < 896 and r1.shape[-1] == input.shape[-1],
         f"D is {input.shape[-1]} (r1 {r1.shape[-1]}): it must be even, below 896 and equal",
     )
+    if faults.active("rotary-coarse") and input.dtype == torch.float16:
+        r1, r2 = (table.to(torch.float8_e4m3fn).to(table.dtype) for table in (r1, r2))
     if rotate is None:
         result = _turn(input, r1, r2, rotary_mode)
     else:

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from ascend_vl.adaptations.engine import require_phase
+from ascend_vl.adaptations.phase import require_phase
 from ascend_vl.adaptations.record import Replaced
 from ascend_vl.adaptations.seams.functions import name_of
 

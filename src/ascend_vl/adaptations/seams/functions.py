@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ascend_vl.adaptations.engine import require_phase
+from ascend_vl.adaptations.phase import require_phase
 from ascend_vl.adaptations.record import Replaced
 
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ascend_vl.adaptations.engine import require_phase
+from ascend_vl.adaptations.phase import require_phase
 from ascend_vl.adaptations.record import Replaced
-from ascend_vl.adaptations.seams import attention_operators
+from ascend_vl.adaptations.seams import attention_operators, rotary
 from ascend_vl.adaptations.seams.functions import name_of, where
 from ascend_vl.adaptations.seams.lengths import LengthsOfForward
 
@@ -22,13 +22,15 @@ UPSTREAM_WIDTH = 128
 class AttentionSettings:
     """How the blocks of one tower attend; adaptations change it, all blocks share it.
 
-    `width` is what heads are padded to. `cast_rotary`: give rotated heads the dtype they had before.
+    `width` is what heads are padded to. `cast_rotary`: give rotated heads the dtype they had before;
+    `rotary_by_elements`: rotate without the rotary operator (where our attention is what rotates, on 0.11).
     """
 
     operator: str
     width: int
     scale: float
     cast_rotary: bool = False
+    rotary_by_elements: bool = False
 
 
 def blocks_of(model: Any) -> list[Any]:
@@ -136,7 +138,8 @@ def _replace_forward(name: str, attention: Any, settings: AttentionSettings, len
         import torch_npu
 
         q, k, v = (t.transpose(0, 1).contiguous() for t in attention.split_qkv(attention.qkv(x)[0]))
-        q, k = (torch_npu.npu_rotary_mul(t, cos, sin) for t in (q, k))
+        rotate = rotary.rotated if settings.rotary_by_elements else torch_npu.npu_rotary_mul
+        q, k = (rotate(t, cos, sin) for t in (q, k))
         rows = q.shape[0] * q.shape[1]
         found = lengths.get(cu_seqlens, rows, as_offsets=False)
         out = attend(settings, q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), found)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ascend_vl.plan.outputs.command import launch
 from ascend_vl.plan.parts import Plan
+from ascend_vl.plan.sharing import VISIBLE
 from ascend_vl.rules import table, version_row
 from ascend_vl.rules.verdict import allows, best_release, image_of, pinned
 
@@ -45,7 +46,8 @@ def box(plan: Plan) -> Box:
         build=tuple(build),
         devices=devices(plan),
         mounts=mounts(plan),
-        environment=plan.environment,
+        # Inside, chips are numbered anew: the devices given decide.
+        environment={name: value for name, value in plan.environment.items() if name != VISIBLE},
         secrets=tuple(plan.secrets) or ("VLLM_API_KEY",),
         command=inside(plan),
         port=int(str(plan.value("port") or PORT)),

@@ -2,9 +2,17 @@
 
 import sys
 
-import torch
 
-from npu_emulator import calls, install, machine, triton_kernels
+def _autoload() -> None:
+    """Named by the entry point through which `import torch` loads this package.
+
+    Above the imports, because `import torch` asks for it when this package was imported first.
+    """
+
+
+import torch  # noqa: E402
+
+from npu_emulator import calls, install, machine, triton_kernels  # noqa: E402
 
 install.stand_ins()
 install.device()
@@ -18,10 +26,6 @@ from torch_npu.libraries import define_operators  # noqa: E402
 from torch_npu.process_group import register_hccl  # noqa: E402
 
 __version__ = machine.current().torch_npu
-
-
-def _autoload() -> None:
-    """Named by the entry point through which `import torch` loads this package."""
 
 
 def _install() -> None:
