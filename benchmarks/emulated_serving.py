@@ -1,6 +1,8 @@
 """Serves tiny models with `ascend-vl serve` on emulated chips and asks them everything; prints a line a check.
 
-usage: python -m benchmarks.emulated_serving [SCENARIO ...]   (default: all; --list names them)
+usage: python -m benchmarks.emulated_serving [--keep DIR] [SCENARIO ...]   (default: all; --list names them)
+
+With --keep the checkpoints, the answers of probes and vLLM's logs stay in DIR and are used again.
 
 Everything it prints is emulated: the unmodified vllm-ascend ran on a CPU against `npu_emulator`. Exit 1 when a check
 failed. `tests/npu_emulator/test_served.py` runs the part of this that fits into CI.
@@ -46,13 +48,16 @@ def main() -> int:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("scenarios", nargs="*", metavar="SCENARIO")
     made.add_argument("--list", action="store_true")
+    made.add_argument("--keep", type=Path, help="folder for checkpoints, answers of probes and logs")
     options = made.parse_args()
     if options.list:
         print("\n".join(served_scenarios.SCENARIOS))
         return 0
     printer = Printer()
     with tempfile.TemporaryDirectory(prefix="emulated-serving-") as scratch:
-        models = served_scenarios.Models(Path(scratch))
+        folder = (options.keep or Path(scratch)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        models = served_scenarios.Models(folder)
         for name in options.scenarios or served_scenarios.SCENARIOS:
             begin = time.monotonic()
             try:

@@ -1,9 +1,9 @@
 """Runs inside one vllm-ascend stack on an emulated chip: every fault, without ascend-vl or with it.
 
-usage: python -m benchmarks.matrix_cell MODEL --side stock|ours --faults a,b,none
+usage: python -m benchmarks.matrix_cell MODEL --side stock|ours --rows none=,a=a,c=a+b
 
-Prints one JSON line a fault, beginning with CELL, and ends early when a fault takes the device along: whoever started
-it goes on with the rest in another process. Started by `benchmarks.matrix`; everything here is emulated.
+Prints one JSON line a row, beginning with CELL, and ends early when a fault takes the device along: whoever started it
+goes on with the rest in another process. Started by `benchmarks.matrix`; everything here is emulated.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -27,24 +27,18 @@ OURS = "AscendVLQwen3VLForConditionalGeneration"
 PREFIX = "You are looking at pictures. Answer briefly and say what is there. " * 3
 VISION = "<|vision_start|><|image_pad|><|vision_end|>"
 TOKENS = 8
+# The emulated faults of each row.
+Rows = dict[str, frozenset[str]]
 # The prompt that is asked again, the one with one picture.
 AGAIN = 1
 
 
-def members(fault: str) -> frozenset[str]:
-    """The emulated faults of a row: of "default" all that this chip has with the CANN of this stack."""
-    from npu_emulator import faults
-    from npu_emulator.machine import current
-
-    return frozenset() if fault == "none" else faults.parse(fault, current().chip, current().cann)
-
-
-def set_faults(row: str) -> None:
-    """Make this process's machine one with the faults of `row`, from now on."""
+def set_faults(names: Iterable[str]) -> None:
+    """Make this process's machine one with these faults, from now on."""
     from npu_emulator import build
     from npu_emulator.machine import VARIABLE
 
-    names = members(row)
+    names = set(names)
     machine = json.loads(os.environ[VARIABLE])
     os.environ[VARIABLE] = json.dumps(machine | {"faults": sorted(names)})
     # The device reads this one when it is made.
@@ -185,34 +179,34 @@ def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     return {"features_off": off, "decided_tokens": decided, "differing_tokens": differing}
 
 
-def arguments_for(fault: str) -> dict[str, Any]:
-    """What somebody who meets this fault would have asked for."""
-    return {"dtype": "bfloat16"} if "no-bf16" in members(fault) else {}
+def arguments_for(faults: Iterable[str]) -> dict[str, Any]:
+    """What somebody who meets these faults would have asked for."""
+    return {"dtype": "bfloat16"} if "no-bf16" in faults else {}
 
 
 # Off where a run is only a yardstick, because 0.11 on 310P fails on a hit by itself.
 PLAIN = {"enable_prefix_caching": False}
 
 
-def run_stock(model: str, faults: list[str], say: Any) -> None:
-    """The framework as it is: one engine, whose machine gets each fault in turn."""
+def run_stock(model: str, rows: Rows, say: Any) -> None:
+    """The framework as it is: one engine, whose machine gets the faults of each row in turn."""
     engine: Engine | None = None
-    for seed, fault in enumerate(faults, 1):
-        set_faults("none")
-        own = fault in ("no-bf16", "repeat-crash", "default")
-        if own and fault != "no-bf16" and engine is not None:
+    for seed, (row, faults) in enumerate(rows.items(), 1):
+        set_faults(())
+        own = not faults.isdisjoint(("no-bf16", "repeat-crash"))
+        if own and "no-bf16" not in faults and engine is not None:
             engine.close()
             engine = None
         if not own and engine is None:
             engine = Engine(model, "stock", PLAIN)
         with counted() as counts:
-            result = attempt(in_its_own, model, seed, fault) if own else attempt(judged, engine, seed, fault)
-        say({"fault": fault, "side": "stock", "called": sorted(counts)} | result)
+            result = attempt(in_its_own, model, seed, faults) if own else attempt(judged, engine, seed, faults)
+        say({"fault": row, "side": "stock", "called": sorted(counts)} | result)
         if result["error"] and device_lost():
             return
         if result["error"] and engine is not None and not own:
             # A failed step leaves requests behind that 0.11 never gives up.
-            set_faults("none")
+            set_faults(())
             engine.close()
             engine = None
 
@@ -227,10 +221,10 @@ def attempt(question: Callable[..., dict[str, Any]], *args: Any) -> dict[str, An
     return found | {"seconds": round(time.monotonic() - begin, 1)}
 
 
-def in_its_own(model: str, seed: int, fault: str) -> dict[str, Any]:
-    """An engine that is started with the fault; answering, also again, is all that is asked of it."""
-    set_faults(fault)
-    engine = Engine(model, "stock", arguments_for(fault))
+def in_its_own(model: str, seed: int, faults: frozenset[str]) -> dict[str, Any]:
+    """An engine that is started with the faults; answering, also again, is all that is asked of it."""
+    set_faults(faults)
+    engine = Engine(model, "stock", arguments_for(faults))
     engine.answer(seed, again=True)
     engine.close()
     return {"features_off": 0.0}
@@ -249,12 +243,12 @@ def device_lost() -> bool:
     return False
 
 
-def judged(engine: Engine, seed: int, fault: str) -> dict[str, Any]:
-    """The engine's answers with the fault against its answers without, on the same pictures."""
-    set_faults(fault)
+def judged(engine: Engine, seed: int, faults: frozenset[str]) -> dict[str, Any]:
+    """The engine's answers with the faults against its answers without, on the same pictures."""
+    set_faults(faults)
     found = engine.answer(seed)
     forget_pictures(engine)
-    set_faults("none")
+    set_faults(())
     return compare(found, engine.answer(seed))
 
 
@@ -271,41 +265,41 @@ def _empty_encoder_cache(worker: Any) -> None:
     worker.model_runner.encoder_cache.clear()
 
 
-def run_ours(model: str, faults: list[str], say: Any) -> None:
-    """With ascend-vl: probes, then an engine of our own architecture, for each fault."""
+def run_ours(model: str, rows: Rows, say: Any) -> None:
+    """With ascend-vl: probes, then an engine of our own architecture, for each row."""
     from ascend_vl import adaptations
     from ascend_vl.adaptations import engine as account
     from ascend_vl.adaptations.process_facts import process_facts
 
-    set_faults("none")
+    set_faults(())
     reference = Engine(model, "stock", PLAIN)
-    right = {seed: reference.answer(seed) for seed in range(len(faults))}
-    as_stock = dispatched(reference, len(faults))
+    right = {seed: reference.answer(seed) for seed in range(len(rows))}
+    as_stock = dispatched(reference, len(rows))
     reference.close()
     facts = process_facts()
 
-    def answered(seed: int, fault: str) -> dict[str, Any]:
-        findings = probe(model, facts, fault)
+    def answered(seed: int, faults: frozenset[str]) -> dict[str, Any]:
+        findings = probe(model, facts, faults)
         account.forget()
-        arguments = arguments_for(fault)
+        arguments = arguments_for(faults)
         config = {"dtype": "float16"} | arguments
         adaptations.apply("config", config, facts=facts, findings=findings)
-        engine = Engine(model, "ours", arguments | config | (PLAIN if fault == "none" else {}))
+        engine = Engine(model, "ours", arguments | config | ({} if faults else PLAIN))
         found = compare(engine.answer(seed, again=True), right[seed])
-        if fault == "none":
-            found["operators"] = difference(dispatched(engine, len(faults)), as_stock)
+        if not faults:
+            found["operators"] = difference(dispatched(engine, len(rows)), as_stock)
         engine.close()
         return found
 
-    for seed, fault in enumerate(faults):
-        set_faults(fault)
+    for seed, (row, faults) in enumerate(rows.items()):
+        set_faults(faults)
         with methods_restored():
-            result = attempt(answered, seed, fault)
+            result = attempt(answered, seed, faults)
         states = {line["id"]: line["state"] for line in adaptations.report()}
-        say({"fault": fault, "side": "ours", "states": states} | result)
+        say({"fault": row, "side": "ours", "states": states} | result)
         if result["error"] and device_lost():
             return
-        set_faults("none")
+        set_faults(())
 
 
 @contextlib.contextmanager
@@ -354,7 +348,7 @@ def difference(ours: list[str], stock: list[str]) -> dict[str, Any]:
     }
 
 
-def probe(model: str, facts: Any, fault: str) -> dict[str, Any]:
+def probe(model: str, facts: Any, faults: frozenset[str]) -> dict[str, Any]:
     """Ask the probes that decide here, in this process but for the one that ends it, and keep what they found.
 
     For `repeat-crash` what a failed repeat of `verify` records is recorded, where a record decides.
@@ -381,25 +375,26 @@ def probe(model: str, facts: Any, fault: str) -> dict[str, Any]:
                 finding = failure(error, noted)
         cache.store(PROBES[name], facts, shapes, finding)
         found[name] = finding
-    if "repeat-crash" in members(fault) and by_id("prefix-caching").applies(facts).on_unprobed is False:
+    if "repeat-crash" in faults and by_id("prefix-caching").applies(facts).on_unprobed is False:
         record_repeat(facts, shapes, True, Text("the second request failed", "第二次请求失败"))
     return found | cached(facts, shapes=shapes)
 
 
 def main() -> int:
-    """0 once every fault was tried."""
+    """0 once every row was tried, or a device was lost."""
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("model")
     made.add_argument("--side", choices=("stock", "ours"), required=True)
-    made.add_argument("--faults", required=True)
+    made.add_argument("--rows", required=True)
     options = made.parse_args()
 
     def say(result: dict[str, Any]) -> None:
         sys.stdout.write(f"\nCELL {json.dumps(result, ensure_ascii=False)}\n")
         sys.stdout.flush()
 
-    faults = options.faults.split(",")
-    (run_stock if options.side == "stock" else run_ours)(options.model, faults, say)
+    pairs = (text.split("=") for text in options.rows.split(","))
+    rows = {row: frozenset(filter(None, names.split("+"))) for row, names in pairs}
+    (run_stock if options.side == "stock" else run_ours)(options.model, rows, say)
     return 0
 
 

@@ -12,18 +12,11 @@ from typing import Literal
 import numpy as np
 from PIL import Image, ImageDraw
 
+# The same tables that `verify` looks for in what a checkpoint draws.
+from ascend_vl.verify.drawn_shapes import COLOURS as COLORS
+from ascend_vl.verify.drawn_shapes import GROUNDS as BACKGROUNDS
+
 SHAPES = ("circle", "square", "triangle", "star")
-COLORS: dict[str, tuple[int, int, int]] = {
-    "red": (225, 30, 30),
-    "green": (30, 160, 50),
-    "blue": (35, 70, 225),
-    "yellow": (250, 220, 30),
-    "purple": (135, 45, 175),
-    "orange": (250, 140, 20),
-    "cyan": (50, 210, 225),
-    "pink": (255, 130, 185),
-}
-BACKGROUNDS: dict[str, tuple[int, int, int]] = {"white": (255, 255, 255), "black": (0, 0, 0), "gray": (128, 128, 128)}
 SINGLE_PLACES = ("left", "right", "top", "bottom", "center")
 PAIR_PLACES = (("left", "right"), ("top", "bottom"))
 CENTRES = {"left": (-1, 0), "right": (1, 0), "top": (0, -1), "bottom": (0, 1), "center": (0, 0)}

@@ -4,7 +4,8 @@
     generate.py          write them
     generate.py --check  exit 1 and name the pages that are not current
 
-Plans: one page for each model and card. Tables: releases, errors, checks of `lint`, environment variables.
+Plans: one page for each model and card. Tables: releases, errors, checks of `lint`, environment variables, open
+questions.
 """
 
 import sys
@@ -60,6 +61,7 @@ def pages() -> Iterator[tuple[str, str]]:
         "reference/symptoms": symptoms,
         "reference/checks": checks,
         "reference/environment": environment,
+        "reference/questions": questions,
     }
     for language in LANGUAGES:
         speak(language)
@@ -199,6 +201,26 @@ def environment() -> str:
     lines += head(Text("variable", "变量"), Text("what", "说明"), Text("known how", "依据"))
     for row in table().environment:
         lines.append(cells(f"`{row.name}`", f"{row.title}. {row.text}", f"{row.tag} {links(row.evidence)}"))
+    return "\n".join(lines)
+
+
+def questions() -> str:
+    """What nobody has measured on hardware."""
+    title = Text("# Open questions", "# 未决问题")
+    lead = Text(
+        "Guesses that stand until somebody runs `ascend-vl field -o OUT.json` on the chip; "
+        "`ascend-vl doctor --field OUT.json` then shows which of them are retired.",
+        "在有人于真实芯片上运行 `ascend-vl field -o OUT.json` 之前，下列只是推测；"
+        "之后 `ascend-vl doctor --field OUT.json` 会显示哪些已被消除。",
+    )
+    lines = [str(title), "", str(lead), ""]
+    lines += head(
+        Text("question", "问题"), Text("guess", "推测"), Text("asked by", "提问"), Text("if it fails", "若失败"),
+        Text("if it is fine", "若正常"), Text("known how", "依据"),
+    )  # fmt: skip
+    for row in table().questions:
+        known = f"{row.tag} {links(row.evidence)}"
+        lines.append(cells(f"{row.title} `{row.id}`", row.text, f"`{row.probe}`", row.fault, row.fine, known))
     return "\n".join(lines)
 
 

@@ -20,9 +20,11 @@
 
 import base64
 import binascii
+import contextlib
 import io
 import os
 import struct
+import threading
 import warnings
 from pathlib import Path
 from typing import IO
@@ -38,8 +40,11 @@ from ascend_vl.language import Text
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 64 * 2**20
 MAX_ASPECT = 200
+# Decoding takes several copies of a picture; those above this are decoded one at a time.
+LARGE_PIXELS = 8 * 2**20
 MAX_PIXELS_VARIABLE = "ASCEND_VL_MAX_IMAGE_PIXELS"
 
+_LARGE = threading.Lock()
 _TRANSPARENT = ("RGBA", "RGBa", "LA", "La", "PA")
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 _DAMAGED = (OSError, SyntaxError, EOFError, ValueError, IndexError, TypeError, KeyError, struct.error, OverflowError)
@@ -59,6 +64,13 @@ def load_image(source: bytes | str | Path) -> Image.Image:
         return decode(source)
     if isinstance(source, str) and source[:5].lower() == "data:":
         return decode(read_data_url(source))
+    if isinstance(source, str) and "://" in source[:10]:
+        raise ImageRefused(
+            "image-not-found",
+            Text(f"{source} is an address, not a file.", f"{source} 是网址，不是文件。"),
+            Text("Pictures are read from files and data: URLs.", "图片只从文件或 data: URL 读取。"),
+            Text("Download it and give its path.", "请先下载，再给出文件路径。"),
+        )
     return decode(read_file(Path(source)))
 
 
@@ -66,13 +78,21 @@ def read_file(path: Path) -> bytes:
     """The bytes of an image file. Raises ImageRefused `image-not-found`."""
     try:
         return path.expanduser().read_bytes()
-    except OSError as error:
-        raise ImageRefused(
-            "image-not-found",
-            Text(f"{path} cannot be read.", f"无法读取 {path}。"),
-            Text(f"{error.strerror or 'It is not a file'}.", f"{error.strerror or '它不是文件'}。"),
-            Text("Give the path of an image file.", "请给出图片文件的路径。"),
-        ) from None
+    except RuntimeError:
+        # A home directory that nobody has.
+        raise _not_found(path, Text("There is no such user.", "没有该用户。")) from None
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None)
+        raise _not_found(path, Text(f"{said or 'It is not a file'}.", f"{said or '它不是文件'}。")) from None
+
+
+def _not_found(path: Path, why: Text) -> ImageRefused:
+    return ImageRefused(
+        "image-not-found",
+        Text(f"{path} cannot be read.", f"无法读取 {path}。"),
+        why,
+        Text("Give the path of an image file.", "请给出图片文件的路径。"),
+    )
 
 
 def read_data_url(url: str) -> bytes:
@@ -98,11 +118,12 @@ def decode(data: bytes) -> Image.Image:
         warnings.simplefilter("ignore")
         picture = _open(data)
         _check_size(*picture.size)
-        try:
-            picture.load()
-        except _DAMAGED:
-            raise _damaged() from None
-        plain = _rgb(_upright(picture))
+        with _LARGE if picture.width * picture.height > LARGE_PIXELS else contextlib.nullcontext():
+            try:
+                picture.load()
+            except _DAMAGED:
+                raise _damaged() from None
+            plain = _rgb(_upright(picture))
     # EXIF and comments have no say any more, neither in a cache key nor by being unreadable.
     plain.info = {}
     return plain
@@ -126,8 +147,21 @@ def _open(data: bytes) -> ImageFile.ImageFile:
         raise _damaged() from None
 
 
+def max_pixels() -> int:
+    """The limit in force. Raises AscendVLError `setting-invalid` for a variable that is no positive number."""
+    text = os.environ.get(MAX_PIXELS_VARIABLE) or str(MAX_PIXELS)
+    if not text.isdecimal() or int(text) < 1:
+        raise AscendVLError(
+            "setting-invalid",
+            Text(f"{MAX_PIXELS_VARIABLE}={text} cannot be used.", f"{MAX_PIXELS_VARIABLE}={text} 无效。"),
+            Text("It must be a number of pixels, 1 or more.", "必须是像素数，且不小于 1。"),
+            Text(f"Correct it or unset it (then {MAX_PIXELS}).", f"请改正或取消设置（默认 {MAX_PIXELS}）。"),
+        )
+    return int(text)
+
+
 def _check_size(width: int, height: int) -> None:
-    limit = int(os.environ.get(MAX_PIXELS_VARIABLE) or MAX_PIXELS)
+    limit = max_pixels()
     if width * height > limit:
         raise _too_large(Text(f"It is {width} × {height}.", f"它是 {width} × {height}。"), limit)
     if width < 1 or height < 1:

@@ -41,7 +41,10 @@ def test_an_unknown_version_is_served_as_it_is():
 @pytest.mark.parametrize(
     ("version", "applies"),
     [
-        ("0.11.0", {"float16", "prefix-caching", "rotary-dtype", "vision-lengths", "vision-head-width"}),
+        (
+            "0.11.0",
+            {"float16", "prefix-caching", "embedding-merge", "rotary-dtype", "vision-lengths", "vision-head-width"},
+        ),
         ("0.18.0", {"float16", "rotary-dtype"}),
         ("0.23.0.post1", {"float16", "embedding-merge", "rotary-dtype"}),
         ("0.26.0rc1", {"float16", "embedding-merge", "rotary-dtype"}),
@@ -64,7 +67,13 @@ def test_the_probe_decides(fault, state):
 
 def test_a_fault_found_where_the_version_deals_with_it_changes_nothing():
     facts = replace(NEWEST, vllm_ascend="0.18.0")
-    assert stand(facts, {"index-put": finding(True)})["embedding-merge"] == "handled-upstream"
+    assert stand(facts, {"vision-head-width": finding(True)})["vision-head-width"] == "handled-upstream"
+
+
+@pytest.mark.parametrize(("fault", "state"), [(True, "active"), (False, "probed-fine"), (None, "handled-upstream")])
+def test_where_upstream_may_deal_with_it_the_probe_decides_too(fault, state):
+    found = {} if fault is None else {"index-put": finding(fault)}
+    assert stand(replace(NEWEST, vllm_ascend="0.18.0"), found)["embedding-merge"] == state
 
 
 def test_the_user_has_the_last_word(monkeypatch):

@@ -29,7 +29,8 @@ def test_every_fault_and_every_cure_exists():
     ("made", "text", "bad"),
     [
         (cell("rotary-fp32", {}), "not run", True),
-        (cell("no-bf16", {}, chip="910B3"), "no property of this chip", False),
+        (cell("default", {}, chip="910B3"), "not with this chip", False),
+        (cell("no-bf16", {}, chip="910B3"), "not with this chip", False),
         (cell("rotary-fp32", {"error": "dtype", "called": []}), "fails: dtype; not run with ascend-vl", True),
         (cell("rotary-fp32", {"error": "dtype"}, RIGHT | {"states": {"rotary-dtype": "active"}}), "cured", False),
         (

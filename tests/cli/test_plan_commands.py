@@ -14,6 +14,7 @@ from ascend_vl.cli.app import main
 from ascend_vl.language import speak
 
 DATA = Path(__file__).parents[1] / "data"
+DEMO = Path(__file__).parents[2] / "src/ascend_vl/demo/checkpoint"
 
 
 class Run(Protocol):
@@ -112,7 +113,17 @@ def test_a_log_file_is_a_symptom(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["doctor"], ["plan", "qwen3-vl-8b", "--chip", "300i-duo"], ["lint", "-"], ["doctor", "--explain", "507018"]],
+    [
+        ["doctor"],
+        ["doctor", "--explain", "507018"],
+        ["doctor", "--symptom", "507018"],
+        ["plan", "qwen3-vl-8b", "--chip", "300i-duo"],
+        ["plan", "hidream-o1", "--chip", "910b3", "--as", "k8s"],
+        ["lint", "-"],
+        ["inspect", str(DEMO)],
+        ["fetch", "a/b", "--offline"],
+        ["pack", "--check", "/nowhere/at/all"],
+    ],
 )
 def test_no_engine_is_loaded(arguments: list[str]) -> None:
     code = (

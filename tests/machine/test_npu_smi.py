@@ -1,5 +1,6 @@
 """npu-smi's output in several shapes."""
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 
 from ascend_vl.machine import npu_smi
 from ascend_vl.machine.detect import chips_from_smi
+
+detect = importlib.import_module("ascend_vl.machine.detect")
 
 DATA = Path(__file__).parents[1] / "data/npu-smi"
 MB = 2**20
@@ -98,7 +101,39 @@ def test_listing_board_and_usages() -> None:
     assert npu_smi.card_count("") is None
     assert npu_smi.board_versions(sample("duo.board")) == ("25.5.1", "7.8.0.2.220")
     assert npu_smi.board_versions("nothing") == (None, None)
-    assert npu_smi.usage_percents(sample("duo.usages")) == [3, 48]
+    assert npu_smi.memory_usages(sample("duo.usages")) == {
+        0: (44278 * MB * 3 // 100, 44278 * MB),
+        1: (43693 * MB * 48 // 100, 43693 * MB),
+    }
+    assert npu_smi.memory_usages("DDR Capacity(MB) : x") == {}
+
+
+def said(monkeypatch: pytest.MonkeyPatch, answers: dict[str, str]) -> None:
+    """Have npu-smi print those texts, by its arguments."""
+    monkeypatch.setattr(detect, "smi", lambda *arguments: answers.get(" ".join(arguments), ""))
+
+
+def test_everything_that_npu_smi_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answers = {
+        "info": sample("duo.info"),
+        "info -m": sample("duo.mapping"),
+        "info -l": sample("duo.list"),
+        "info -t board -i 1": sample("duo.board"),
+    }
+    said(monkeypatch, answers)
+    machine = detect.detect(tmp_path)
+    assert (len(machine.chips), machine.driver, machine.firmware) == (4, "25.5.1", "7.8.0.2.220")
+    assert machine.problems == ()
+    said(monkeypatch, answers | {"info -l": sample("duo.list").replace(": 2", ": 3", 1)})
+    assert detect.detect(tmp_path).problems == ("cards-not-shown",)
+
+
+def test_memory_that_the_table_does_not_print_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    table = sample("duo.info").replace("20992/ 43693", "0    / 0    ").replace("1460 / 44278", "0    / 0    ")
+    said(monkeypatch, {"info": table, "info -t usages -i 8": sample("duo.usages")})
+    chips = detect.detect(tmp_path).chips
+    assert [chip.memory_bytes for chip in chips] == [44278 * MB, 43693 * MB, 44278 * MB, 43693 * MB]
+    assert chips[3].used_bytes == 43693 * MB * 48 // 100
 
 
 SAMPLES = [path.read_text(encoding="utf-8") for path in sorted(DATA.glob("*.txt"))]
@@ -116,7 +151,7 @@ def test_mangled_output_never_raises(data: st.DataObject) -> None:
     assert chips or problems
     npu_smi.card_count(text)
     npu_smi.board_versions(text)
-    npu_smi.usage_percents(text)
+    npu_smi.memory_usages(text)
 
 
 def test_where_both_memories_are_shown_programs_get_hbm() -> None:

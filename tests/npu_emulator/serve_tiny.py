@@ -121,8 +121,9 @@ def main() -> None:
     print("ANSWERS " + json.dumps(answers), flush=True)
     if options.plant_seq_len:
         leave_seq_len_on_the_device()
+        unseen = pictures()[1].rotate(180)  # no cache has what the tower made of it
         try:
-            llm.generate({**prompts()[1], "multi_modal_data": {"image": [pictures()[1]]}}, sampling, use_tqdm=False)
+            llm.generate({**prompts()[1], "multi_modal_data": {"image": [unseen]}}, sampling, use_tqdm=False)
         except Exception as error:
             print(f"PLANTED {error}", flush=True)
     del llm

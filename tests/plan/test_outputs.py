@@ -1,7 +1,9 @@
 """The forms of a plan, read back as what they are."""
 
 import json
+import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,9 @@ from ascend_vl.plan import Plan, Wishes, resolve
 from ascend_vl.plan.lint import lint
 from ascend_vl.plan.model import known_model
 from ascend_vl.plan.outputs import FORMS, plan_json
-from ascend_vl.plan.outputs.container import load_seconds
+from ascend_vl.plan.outputs.container import box, load_seconds
+
+ROOT = Path(__file__).parents[2]
 
 
 def plan(name: str = "qwen3-vl-32b", chip: str = "300i-duo", chips: int = 4, **wishes: Any) -> Plan:
@@ -52,6 +56,39 @@ def test_docker_has_every_device_and_mount() -> None:
         assert wanted in out
     assert "/dev/davinci2" not in out
     assert "/dev/ascend_manager" not in out
+
+
+@pytest.mark.parametrize("chip", ["300i-duo", "cpu"])
+def test_what_an_image_is_made_of_is_in_a_clone(chip: str) -> None:
+    """The package is on no index, so the build copies it."""
+    model = known_model("qwen3-vl-2b")
+    assert model is not None
+    found = resolve(model, Wishes(), describe(chip=chip, memory=64 if chip == "cpu" else None))
+    out = text("docker", found)
+    assert "-f - . <<'END'" in out
+    copied = [word for line in box(found).build if line.startswith("COPY ") for word in line.split()[1:-1]]
+    assert all((ROOT / name).exists() for name in copied)
+    assert copied == ["."] or {"pyproject.toml", "README.md", "src"} <= set(copied)
+    assert not re.search(r"pip install \S*ascend-vl(\s|$|\[)", out.replace("/opt/ascend-vl", "DIRECTORY"))
+    inline = yaml.safe_load(text("compose", found))["services"]["ascend-vl"]["build"]["dockerfile_inline"]
+    # Compose fills in single dollars itself.
+    assert inline.replace("$$", "").count("$") == 0
+    assert inline.replace("$$", "$").splitlines() == list(box(found).build)
+
+
+@pytest.mark.parametrize("form", ["k8s", "systemd"])
+def test_forms_without_a_build_say_where_the_image_is_from(form: str) -> None:
+    assert text(form).startswith("# The image is made by") or text(form).startswith("# 镜像")
+
+
+def test_the_reason_for_the_cache_of_a_cpu_is_true() -> None:
+    for name in ("qwen3-vl-2b", "qwen3-vl-30b-a3b"):
+        model = known_model(name)
+        assert model is not None
+        for length in (2048, 8192):
+            found = resolve(model, Wishes(max_model_len=length), describe(chip="cpu", memory=256))
+            value = next(value for value in found.values if value.name == "kv_cache_memory_bytes")
+            assert ("two requests" in value.reason.en) == (found.memory.kv_tokens >= 2 * length)
 
 
 @pytest.mark.parametrize("form", ["command", "docker", "compose"])

@@ -86,9 +86,10 @@ def test_the_smallest_accepted_width_is_found_per_operator(machine):
 def test_wrong_values_of_the_right_dtype_are_no_case_for_a_cast(machine, monkeypatch):
     import torch_npu
 
-    monkeypatch.setattr(torch_npu, "npu_rotary_mul", lambda x, cos, sin: x * cos)
-    finding = ask("rotary-dtype")
-    assert finding.fault is None
+    monkeypatch.setattr(torch_npu, "npu_rotary_mul", lambda x, cos, sin: (x * cos).to(x.dtype))
+    assert ask("rotary-dtype").fault is False
+    finding = ask("rotary-values")
+    assert finding.fault is True
     assert "values" in finding.reason.en
 
 

@@ -58,7 +58,7 @@ def test_everything_a_vllm_server_tells_is_recorded(serve, cases, tmp_path):
     run = record(url, cases, tmp_path / "run", concurrency=2)
     answer = run.answers["red"]
     assert bytes(answer.token_ids).decode() == answer.text
-    assert answer.logprobs[0][0] == [answer.token_ids[0], -0.1]
+    assert answer.logprobs[0][0] == (answer.token_ids[0], -0.1)
     assert answer.stages["prompt_ids"]
     assert answer.missing["tower"] == "the server does not show it"
     assert answer.missing["image_bytes"] == "the server does not say how it read the picture"

@@ -141,3 +141,33 @@ def test_one_run_alone_is_shown_and_not_judged(make_run, invoice, tmp_path):
     data = report.write([make_run("only", [invoice()])], tmp_path / "r.html")
     assert data["verdict"] == "not judged"
     assert report.check(tmp_path / "r.html") == []
+
+
+def test_several_candidates_make_one_report_judged_by_a_recipe(make_run, invoice, tmp_path):
+    wrong = invoice(text="The total is 1042.50 due 2024-05-01.")
+    runs = [make_run("base", [invoice()]), make_run("same", [invoice()]), make_run("wrong", [wrong])]
+    ours = report.write(runs, tmp_path / "ours.html")
+    port = report.write(runs, tmp_path / "port.html", recipe="port")
+    assert [c["verdict"] for c in ours["comparisons"]] == ["pass", "fail"]
+    assert [item["require"] for item in port["comparisons"][0]["required"]] == [
+        "token_match.mean=0.9",
+        "semantic_similarity.mean=0.95",
+    ]
+    for name in ("ours", "port"):
+        assert report.check(tmp_path / f"{name}.html") == []
+    page = (tmp_path / "port.html").read_text(encoding="utf-8")
+    assert "At a glance" in page and page.count("<details open>") == 1
+    edited = page.replace("&#34;recipe&#34;: &#34;port&#34;", "&#34;recipe&#34;: &#34;default&#34;")
+    assert edited != page
+    (tmp_path / "port.html").write_text(edited, encoding="utf-8")
+    assert report.check(tmp_path / "port.html") != []
+
+
+def test_markdown_stands_in_each_language(two_runs, tmp_path):
+    page_of(two_runs, tmp_path / "r.html")
+    english, chinese = ((tmp_path / name).read_text(encoding="utf-8") for name in ("r.md", "r.zh.md"))
+    assert "## What was not run" in english and "## 未运行的内容" in chinese
+    assert "未" not in english and "not tested" not in chinese
+    assert "<script" not in chinese
+    # Of a case that differs both answers are shown, and why.
+    assert "1042.50" in english and "从词元 4 起" in chinese

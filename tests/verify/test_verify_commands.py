@@ -94,3 +94,9 @@ def test_help_and_compare_import_no_engine(pair):
         "print(sorted({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_compare_names_answers_that_look_broken(make_run, invoice):
+    broken = invoice(text="!!!!!!!!!!!!", token_ids=[0] * 12)
+    shown = run("compare", make_run("a", [invoice()]), make_run("b", [broken]))
+    assert "invoice: looks broken: a run of token id 0" in shown.stdout

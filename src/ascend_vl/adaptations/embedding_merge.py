@@ -8,10 +8,17 @@ from ascend_vl.language import Text
 
 
 def applies(facts: Facts) -> Applies:
-    """vLLM merges through a boolean mask since vllm-ascend 0.20.2."""
-    if at_least(facts.vllm_ascend, "0.20.2") is False:
-        return Applies("upstream", Text("this version merges by masked_scatter", "该版本使用 masked_scatter 合并"))
-    return Applies("yes", Text("this version merges through a boolean mask", "该版本通过布尔掩码合并"))
+    """vLLM merges through a boolean mask since vllm-ascend 0.20.2, and a patch of vllm-ascend does so before.
+
+    In 0.11 the patch holds for every model; later it misses models imported before it, as Qwen3-VL is.
+    """
+    if at_least(facts.vllm_ascend, "0.12.0") is False or at_least(facts.vllm_ascend, "0.20.2") is not False:
+        return Applies("yes", Text("this version merges through a boolean mask", "该版本通过布尔掩码合并"))
+    by_scatter = Text(
+        "this version merges by masked_scatter where the model was imported before vllm-ascend's own patch",
+        "该版本在模型先于 vllm-ascend 补丁导入时使用 masked_scatter 合并",
+    )
+    return Applies("yes", by_scatter, on_unprobed=False)
 
 
 def apply(model: Any, finding: Finding | None) -> list[Replaced]:

@@ -41,6 +41,9 @@ RECORD = Adaptation(
     apply=apply,
     probe="rotary-values",
     on_unprobed=False,
-    cost=Text("four elementwise operators a rotation instead of one", "每次旋转由一个算子变为四个逐元素算子"),
+    cost=Text(
+        "a few elementwise operators in float32 a rotation instead of one",
+        "每次旋转由一个算子变为若干 float32 逐元素算子",
+    ),
     retire=Text("when the probe finds the operator's values within the bound", "当算子数值误差在界限内时自动停用"),
 )

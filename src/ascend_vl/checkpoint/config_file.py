@@ -46,6 +46,8 @@ def read_config(files: Files) -> Config:
             found = [defect("config-broken", "config.json is not a JSON object.", "config.json 不是 JSON 对象。")]
         return Config(defects=tuple(found))
     bare = Config(parsed.value)
+    if not bare.model_type:
+        found.append(_incomplete(ConfigError("model_type", None)))
     if bare.model_type not in MODEL_TYPES:
         return Config(parsed.value, defects=tuple(found))
     text = vision = None

@@ -2,13 +2,14 @@
 
 import importlib
 import importlib.util
+import os
+import signal
 import sys
-from typing import Any
 
 import typer
 
 from ascend_vl import __version__
-from ascend_vl.cli import output
+from ascend_vl.cli import output, usage
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text, speak
 
@@ -57,42 +58,53 @@ def run_command(name: str, args: list[str]) -> int:
     Raises AscendVLError for a command that does not exist.
     """
     if name not in available():
-        raise AscendVLError(
-            "usage",
-            Text(f"There is no command {name!r}.", f"没有命令 {name!r}。"),
-            Text("The first argument must be a command.", "第一个参数必须是命令。"),
-            Text("ascend-vl --help lists them.", "用 ascend-vl --help 查看全部命令。"),
-        )
+        raise usage.no_such_command(name, available())
     module = importlib.import_module(f"ascend_vl.cli.{name}")
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    settings: dict[str, Any] = getattr(module, "SETTINGS", {})
-    single.command(**settings)(module.command)
+    command = usage.click_command(module)
     try:
-        return int(single(args=args, prog_name=f"ascend-vl {name}", standalone_mode=False) or 0)
+        with usage.panels():
+            return int(command.main(args=args, prog_name=f"ascend-vl {name}", standalone_mode=False) or 0)
     except Exception as error:
         # A usage error of click, or of the copy of click that newer typer carries.
         if not hasattr(error, "format_message"):
             raise
-        raise AscendVLError(
-            "usage",
-            Text(error.format_message(), error.format_message()),
-            Text("The command line is not valid.", "命令行无效。"),
-            Text(f"ascend-vl {name} --help shows what it takes.", f"用 ascend-vl {name} --help 查看用法。"),
-        ) from None
+        raise usage.of_click(name, error) from None
+
+
+def wanted_language(args: list[str]) -> str | None:
+    """What `--lang` says, wherever it stands before a `--`; None without one."""
+    ours = args[: args.index("--")] if "--" in args else args
+    for number, word in enumerate(ours):
+        if word.startswith("--lang="):
+            return word.partition("=")[2]
+        if word == "--lang":
+            return ours[number + 1] if number + 1 < len(ours) else ""
+    return None
 
 
 def main() -> None:
     """Entry point of the console script: exit codes as in the command contract, 130 when interrupted."""
-    args = sys.argv[1:]
-    if len(args) >= 2 and args[0] == "--lang" and args[1] in ("en", "zh"):
-        speak("zh" if args[1] == "zh" else "en")
-        args = args[2:]
-    elif args and args[0] in ("--lang=en", "--lang=zh"):
-        speak("zh" if args[0].endswith("zh") else "en")
-        args = args[1:]
     try:
+        _main()
+    except (KeyboardInterrupt, typer.Abort):
+        # Another Ctrl-C on the way out would make it a death by signal.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        sys.exit(130)
+
+
+def _main() -> None:
+    args = sys.argv[1:]
+    try:
+        language = wanted_language(args)
+        if language not in (None, "en", "zh"):
+            raise usage.no_such_language(str(language))
+        if language is not None:
+            speak("zh" if language == "zh" else "en")
+        if args and args[0].partition("=")[0] == "--lang":
+            args = args[1 if "=" in args[0] else 2 :]
         if args and args[0] in ("-h", "--help"):
             show_help()
+            sys.stdout.flush()
             sys.exit(0)
         if args and args[0] == "--version":
             print(__version__)
@@ -105,5 +117,7 @@ def main() -> None:
     except AscendVLError as error:
         output.show_error(error, as_json="--json" in args)
         sys.exit(error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has gone. Python flushes once more at exit: into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

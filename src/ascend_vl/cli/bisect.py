@@ -21,7 +21,9 @@ def command(
     case: Annotated[str, typer.Option(help="the case whose answer is wrong")],
     out: Annotated[Path | None, typer.Option(help="directory for what is found; new or empty")] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16")] = "float32",
-    tensor_parallel: Annotated[int, typer.Option(min=1, help="chips to split the candidate over")] = 1,
+    tensor_parallel_size: Annotated[
+        int, typer.Option("--tensor-parallel-size", "-tp", min=1, help="chips to split the candidate over")
+    ] = 1,
     as_json: output.Json = False,
     lang: output.Lang = None,
 ) -> None:
@@ -44,7 +46,7 @@ def command(
                 place,
                 dtype,
                 progress=lambda text: shown.update(escape(text)),
-                tensor_parallel=tensor_parallel,
+                tensor_parallel=tensor_parallel_size,
             )
             finding = bisect.bisect(search)
         if as_json:

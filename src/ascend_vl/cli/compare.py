@@ -63,6 +63,12 @@ def show(result: dict[str, Any], recipe: str | None) -> None:
     failed = {name for item in result["required"] if not item["passed"] for name in item["failed_cases"]}
     for case in [case for case in result["cases"] if case["id"] in failed][:8]:
         output.console.print(f"  {escape(case['id'])}: {escape(explain(case))}", soft_wrap=True)
+    broken = [
+        (case["id"], case["degenerate"]["candidate"]) for case in result["cases"] if case["degenerate"]["candidate"]
+    ]
+    for name, kinds in broken[:8]:
+        flags = ", ".join(str(words(kind)) for kind in kinds)
+        output.console.print(f"! {escape(name)}: {words('flags')}: {flags}", soft_wrap=True)
     if result["emulated"]:
         output.console.print(
             str(

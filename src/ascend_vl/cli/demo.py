@@ -1,5 +1,8 @@
 """`ascend-vl demo`: serve the bundled model, look at a picture, draw one, verify, report."""
 
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -93,12 +96,15 @@ class _Screen:
 
 
 def show(result: Any) -> None:
-    """The verdict, where everything is, and what to do next on an Ascend machine."""
+    """The verdict, where everything is, and what to do next here and on an Ascend machine."""
+    from ascend_vl.demo import flow
+    from ascend_vl.verify.wording import words
+
     line = output.console.print
     record = result.verify
     for stage in record["stages"]:
-        line(f"{stage['key']} {Text(**stage['title'])}: {stage['status']}", markup=False)
-    line(f"{Text('verdict', '结论')}: {record['verdict']}   {result.seconds['all']} s", markup=False)
+        line(f"{stage['key']} {Text(**stage['title'])}: {words(stage['status'])}", markup=False)
+    line(f"{Text('verdict', '结论')}: {words(record['verdict'])}   {result.seconds['all']} s", markup=False)
     line(f"\n[bold]{Text('Where everything is', '文件位置')}[/bold]")
     report = result.out / "verify" / "report.html"
     places = [(Text("report", "报告"), report), (Text("recorded answers", "记录的回答"), result.out / "verify")]
@@ -106,6 +112,15 @@ def show(result: Any) -> None:
         places.append((Text("drawn picture", "画出的图"), result.drawn))
     for name, path in places:
         line(f"  {name}: {path}", markup=False, soft_wrap=True)
+    line(f"\n[bold]{Text('Next, here', '下一步：在本机')}[/bold]")
+    program = _program()
+    picture = _short(flow.PICTURES / "row-white.png")
+    for command in (
+        f"{program} serve {_short(Path(result.model))}",
+        f'{program} ask http://127.0.0.1:8000 "What is in the picture?" --image {picture}',
+        f'{program} draw http://127.0.0.1:8000 "a yellow star on a black background" -o star.png',
+    ):
+        line(f"  {command}", markup=False, soft_wrap=True)
     following = Text(
         "Next, on an Ascend machine, in the vllm-ascend container", "下一步：在昇腾机器的 vllm-ascend 容器中"
     )
@@ -113,7 +128,23 @@ def show(result: Any) -> None:
     for command in (
         "pip install .",
         "ascend-vl doctor --probe",
-        "ascend-vl serve MODEL",
-        "ascend-vl verify MODEL",
+        "ascend-vl fetch Qwen/Qwen3-VL-8B-Instruct",
+        "ascend-vl serve Qwen3-VL-8B-Instruct",
+        "ascend-vl verify Qwen3-VL-8B-Instruct",
     ):
         line(f"  {command}", markup=False)
+
+
+def _program() -> str:
+    """How this program is called: by its name where the shell finds this one, else by its path."""
+    here = Path(sys.executable).with_name("ascend-vl")
+    found = shutil.which("ascend-vl")
+    return _short(here) if here.is_file() and (found is None or Path(found) != here) else "ascend-vl"
+
+
+def _short(path: Path) -> str:
+    """A path from the current directory where it is below it."""
+    try:
+        return shlex.quote(str(path.absolute().relative_to(Path.cwd())))
+    except ValueError:
+        return shlex.quote(str(path))

@@ -7,7 +7,6 @@ import typer
 from rich.markup import escape
 
 from ascend_vl.cli import machine_options, output
-from ascend_vl.cli.lint import COLOURS, SEVERITIES
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 
@@ -242,8 +241,8 @@ def show(diagnosis: "Diagnosis") -> None:
         mark = "*" if outcome.in_force else " "
         console.print(f"{mark} {outcome.id}: {outcome.state} ({outcome.reason})", markup=False, soft_wrap=True)
     for trouble in diagnosis.troubles:
-        colour = COLOURS[trouble.severity]
-        head = f"[{colour}]{SEVERITIES[trouble.severity]}[/{colour}] {escape(str(trouble.what))}"
+        colour = output.COLOURS[trouble.severity]
+        head = f"[{colour}]{output.SEVERITIES[trouble.severity]}[/{colour}] {escape(str(trouble.what))}"
         console.print(f"{head}  [dim]\\[{trouble.id}][/dim]", soft_wrap=True)
         console.print(f"  {Text('why', '原因')}: {trouble.why}", markup=False, soft_wrap=True)
         console.print(f"  {Text('do', '处理')}: {trouble.do}", markup=False, soft_wrap=True)

@@ -15,7 +15,7 @@ SETTINGS = {"context_settings": {"allow_extra_args": True, "ignore_unknown_optio
 def command(
     words: Annotated[list[str] | None, typer.Argument(help="the command, after --", metavar="COMMAND")] = None,
     chip: Annotated[str, typer.Option("--chip", help="310P3 | 910B3")] = "310P3",
-    chips: Annotated[int, typer.Option("--chips", min=1, max=16)] = 1,
+    chips: Annotated[int, typer.Option("--chips", min=1, max=16, help="chips of the emulated machine")] = 1,
     memory: Annotated[float, typer.Option("--memory", help="GiB of each chip")] = 4.0,
     cann: Annotated[str | None, typer.Option("--cann", help="default: the one the stack was published with")] = None,
     stack: Annotated[str, typer.Option("--stack", help="vllm-ascend release of .venv-ascend-RELEASE here")] = "",
@@ -32,10 +32,14 @@ def command(
         from npu_emulator.stacks import StackError
 
         if not words:
-            raise failure(
+            raise AscendVLError(
                 "usage",
                 Text("There is no command to run.", "没有要运行的命令。"),
                 Text("It is expected after --.", "命令应写在 -- 之后。"),
+                Text(
+                    "For example: ascend-vl emulate --chip 310P3 -- python script.py",
+                    "例如：ascend-vl emulate --chip 310P3 -- python script.py",
+                ),
             )
         try:
             machine = launch.describe(chip, chips, memory, cann, stack, faults)

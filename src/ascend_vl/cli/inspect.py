@@ -12,8 +12,6 @@ from ascend_vl.language import Text
 if TYPE_CHECKING:
     from ascend_vl.checkpoint import Checkpoint
 
-_COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
-_SEVERITIES = {"error": Text("error", "错误"), "warning": Text("warning", "警告"), "note": Text("note", "提示")}
 _VERDICTS = {
     "servable": Text("servable", "可以部署"),
     "servable with warnings": Text("servable with warnings", "可以部署，但有警告"),
@@ -51,8 +49,8 @@ def show(checkpoint: "Checkpoint") -> None:
     for label, value in facts(checkpoint):
         table.add_row(str(label), escape(value))
     output.console.print(table)
-    for item in sorted(checkpoint.defects, key=lambda found: list(_COLOURS).index(found.severity)):
-        colour, word = _COLOURS[item.severity], _SEVERITIES[item.severity]
+    for item in sorted(checkpoint.defects, key=lambda found: list(output.COLOURS).index(found.severity)):
+        colour, word = output.COLOURS[item.severity], output.SEVERITIES[item.severity]
         output.console.print(f"[{colour}]{word}[/{colour}] \\[{item.code}] {escape(str(item.what))}")
         if item.severity != "note":
             output.console.print(f"  {Text('do', '处理')}: {escape(str(item.do))}")

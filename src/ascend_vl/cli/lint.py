@@ -14,9 +14,6 @@ from ascend_vl.language import Text
 if TYPE_CHECKING:
     from ascend_vl.plan.lint import Report
 
-COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
-SEVERITIES = {"error": Text("error", "错误"), "warning": Text("warning", "警告"), "note": Text("note", "提示")}
-
 
 def command(
     file: Annotated[str, typer.Argument(help="a script, document or compose file; - reads the standard input")] = "-",
@@ -75,8 +72,8 @@ def show(report: "Report") -> None:
             f"  {Text('name it with --chip for the rules of a chip', '用 --chip 指定芯片以启用其规则')}", markup=False
         )
     for finding in report.findings:
-        colour = COLOURS[finding.severity]
-        word = SEVERITIES[finding.severity]
+        colour = output.COLOURS[finding.severity]
+        word = output.SEVERITIES[finding.severity]
         head = f"{Text('line', '行')} {finding.line} [{colour}]{word}[/{colour}] {escape(str(finding.title))}"
         console.print(f"{head}: {escape(finding.what)}  [dim]\\[{finding.rule}][/dim]", soft_wrap=True)
         console.print(f"  {finding.text} {finding.fix}", markup=False, soft_wrap=True)

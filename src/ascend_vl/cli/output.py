@@ -1,15 +1,21 @@
 """What every command does alike: languages, JSON on stdout, errors in three lines, exit codes."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Language, Text, speak
+
+# How findings, defects and troubles are shown.
+COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
+SEVERITIES = {"error": Text("error", "错误"), "warning": Text("warning", "警告"), "note": Text("note", "提示")}
 
 Json = Annotated[bool, typer.Option("--json", help="stable, versioned JSON and nothing else on stdout")]
 Lang = Annotated[str | None, typer.Option("--lang", help="en | zh")]
@@ -20,8 +26,8 @@ remarks = Console(stderr=True, highlight=False)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    """One JSON document on stdout. Raises ValueError for NaN, which JSON does not have."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
 
 
 def show_error(error: AscendVLError, as_json: bool) -> None:
@@ -35,13 +41,14 @@ def show_error(error: AscendVLError, as_json: bool) -> None:
 
 
 def _plain(text: object) -> str:
-    return str(text).replace("[", "\\[")
+    return escape(" ".join(str(text).split("\n")))
 
 
 def run(body: Callable[[], int | None], *, as_json: bool = False, lang: str | None = None) -> None:
     """Run a command's body and end the process with its exit code (None is 0).
 
-    AscendVLError becomes its three lines (or JSON) and its exit code; an interrupt becomes 130.
+    AscendVLError becomes its three lines (or JSON) and its exit code; an interrupt becomes 130. So does a file that the
+    system refuses, and anything unforeseen (`ASCEND_VL_TRACE=1` shows where).
     """
     if lang not in (None, "en", "zh"):
         raise typer.BadParameter("--lang: en | zh")
@@ -55,4 +62,34 @@ def run(body: Callable[[], int | None], *, as_json: bool = False, lang: str | No
         code = error.exit_code
     except KeyboardInterrupt:
         code = 130
+    except (typer.Exit, BrokenPipeError):
+        raise
+    except Exception as error:
+        # Usage errors of typer are told by the caller.
+        if os.environ.get("ASCEND_VL_TRACE") or hasattr(error, "format_message"):
+            raise
+        told = unforeseen(error)
+        show_error(told, as_json)
+        code = told.exit_code
     raise typer.Exit(code)
+
+
+def unforeseen(error: Exception) -> AscendVLError:
+    """An error that no command foresaw: of a file as `file-unusable`, any other as `internal-error`."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return AscendVLError(
+            "file-unusable",
+            Text(f"{error.filename} cannot be used.", f"无法使用 {error.filename}。"),
+            Text(f"{error.strerror}.", f"{error.strerror}。"),
+            Text("Check the path, its permissions and the free space.", "请检查路径、权限与剩余空间。"),
+        )
+    said = f"{type(error).__name__}: {error}"[:400]
+    return AscendVLError(
+        "internal-error",
+        Text("ascend-vl failed in a way it did not foresee.", "ascend-vl 遇到了未预料的错误。"),
+        Text(said, said),
+        Text(
+            "Report it with the output of the same command under ASCEND_VL_TRACE=1.",
+            "请设置 ASCEND_VL_TRACE=1 重新运行，并附上输出反馈此问题。",
+        ),
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.table import Table
 
-from ascend_vl.cli import machine_options, output
+from ascend_vl.cli import machine_options, output, usage
 from ascend_vl.language import Text
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def command(
     def body() -> int:
         from ascend_vl.plan import Wishes
 
+        usage.require_model("plan", model, context)
         _one_of("--drawing", drawing, "on", "off")
         _one_of("--dtype", dtype, "float16", "bfloat16", "float32")
         _one_of("--as", form, "command", "docker", "compose", "k8s", "systemd", "json")

@@ -1,5 +1,6 @@
 """`ascend-vl serve MODEL [plan options] [-- vllm options]`: run the plan."""
 
+import json
 import shlex
 import time
 from typing import Annotated, Any, Literal, cast
@@ -7,16 +8,19 @@ from typing import Annotated, Any, Literal, cast
 import typer
 from rich.markup import escape
 
-from ascend_vl.cli import output
+from ascend_vl.cli import output, usage
 from ascend_vl.language import Text
 
 # What typer does not know is passed to vLLM as it is.
 SETTINGS = {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}}
 
+# What vLLM logs every ten seconds.
+COUNTS = "Avg prompt throughput"
+
 
 def command(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="a model directory")],
+    model: Annotated[str, typer.Argument(help="a model directory, or the name of a repository")],
     max_model_len: Annotated[int | None, typer.Option(help="tokens of prompt and answer together")] = None,
     drawing: Annotated[str | None, typer.Option(help="on | off (HiDream-O1)")] = None,
     tensor_parallel_size: Annotated[int | None, typer.Option("--tensor-parallel-size", "-tp", help="chips")] = None,
@@ -36,6 +40,7 @@ def command(
     def body() -> int:
         from ascend_vl.plan import Wishes
 
+        usage.require_model("serve", model, context)
         wishes = Wishes(
             max_model_len=max_model_len,
             drawing=cast('Literal["on", "off"] | None', _one_of("--drawing", drawing, "on", "off")),
@@ -94,6 +99,7 @@ def show_finding(name: str, finding: Any) -> None:
 def show_plan(plan: Any) -> None:
     """The command and its environment, warnings, and the plain word when there is no NPU. To stderr."""
     from ascend_vl.adaptations.override import switched_off
+    from ascend_vl.plan.outputs.command import launch
 
     if switched_off():
         output.remarks.print(str(Text("ASCEND_VL=off: stock vLLM, nothing of ours", "ASCEND_VL=off：原样运行 vLLM")))
@@ -104,8 +110,14 @@ def show_plan(plan: Any) -> None:
     for warning in plan.warnings:
         output.remarks.print(f"[yellow]{Text('warning', '注意')}[/yellow] {escape(str(warning))}")
     environment = " ".join(f"{name}={shlex.quote(value)}" for name, value in plan.environment.items())
-    line = f"{environment} {shlex.join(plan.command)}".strip()
+    line = f"{environment} {shlex.join(without_key(launch(plan)))}".strip()
     output.remarks.print(line, markup=False, soft_wrap=True, style="dim")
+
+
+def without_key(words: list[str]) -> list[str]:
+    """A command to be shown: what follows --api-key is hidden."""
+    shown = ["--api-key=…" if word.startswith("--api-key=") else word for word in words]
+    return ["…" if index and shown[index - 1] == "--api-key" else word for index, word in enumerate(shown)]
 
 
 def ready_json(server: Any) -> dict[str, Any]:
@@ -129,9 +141,9 @@ def show_ready(server: Any) -> None:
     took = f"{stages['ready_seconds']:.1f} s"
     output.console.print(f"[green]{Text('ready', '就绪')}[/green] {server.url} ({took})")
     key = " -H 'Authorization: Bearer $KEY'" if server.api_key else ""
-    body = f'{{"model": "{server.model}", "messages": [{{"role": "user", "content": "1+1=?"}}]}}'
+    body = json.dumps({"model": server.model, "messages": [{"role": "user", "content": "1+1=?"}]}, ensure_ascii=False)
     output.console.print(
-        f"curl {server.url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'",
+        f"curl {server.url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(body)}",
         markup=False,
         soft_wrap=True,
     )
@@ -158,11 +170,12 @@ def show_replaced(status: dict[str, Any] | None) -> None:
 
 
 def follow(server: Any) -> int:
-    """Pass the server's log on to stderr until it ends by itself (2) or the user interrupts."""
+    """Pass the server's log on to stderr, without its regular counts, until it ends (2) or the user interrupts."""
     with open(server.log_path, errors="replace") as log:
         log.seek(0, 2)
         while server.process.poll() is None:
-            output.remarks.file.write(log.read())
+            new = log.read().splitlines(keepends=True)
+            output.remarks.file.writelines(line for line in new if COUNTS not in line)
             output.remarks.file.flush()
             time.sleep(0.5)
     output.remarks.print(f"{Text('vLLM ended by itself', 'vLLM 自行退出')}: {server.log_path}", markup=False)

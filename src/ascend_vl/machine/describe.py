@@ -44,7 +44,7 @@ def describe(
         )
     product = named_product("300i-duo" if chip is None else chip)
     if product is None:
-        raise _unknown_chip(chip or "")
+        raise unknown_chip(chip or "")
     row = next(row for row in table().chips if row.id == product.chip)
     size = int((memory or product.memory_gib) * GIB)
     name = chip.upper() if chip and chip_row(chip.upper()) else row.npu_smi[0]
@@ -108,7 +108,8 @@ def release_python(release: str | None) -> str:
     return row.python[1] if row is not None else ""
 
 
-def _unknown_chip(chip: str) -> AscendVLError:
+def unknown_chip(chip: str) -> AscendVLError:
+    """The error for a chip or card that the table does not know, naming those it does."""
     known = ", ".join(
         ["cpu", *(row.id for row in table().products), *table().chips[0].npu_smi, *table().chips[1].npu_smi]
     )

@@ -1,5 +1,6 @@
 """This machine."""
 
+import dataclasses
 import json
 import os
 import platform
@@ -86,10 +87,20 @@ def _chips(nodes: tuple[str, ...]) -> tuple[list[Chip], str | None, str | None, 
     chips, problems = chips_from_smi(text, smi("info", "-m") or "")
     if not chips:
         return [], None, None, problems
+    chips = [chip if chip.memory_bytes else _measured(chip) for chip in chips]
+    if (npu_smi.card_count(smi("info", "-l") or "") or 0) > len({chip.card for chip in chips}):
+        problems.append("cards-not-shown")
     driver, firmware = npu_smi.board_versions(smi("info", "-t", "board", "-i", str(chips[0].card)) or "")
     if len(numbered) > 0 and len(numbered) < len(chips):
         problems.append("device-files-missing")
     return chips, driver, firmware, problems
+
+
+def _measured(chip: Chip) -> Chip:
+    """The chip with its memory from `npu-smi info -t usages`, for tables that do not print it."""
+    seen = npu_smi.memory_usages(smi("info", "-t", "usages", "-i", str(chip.card)) or "")
+    used, total = seen.get(chip.chip, (0, 0))
+    return dataclasses.replace(chip, used_bytes=used, memory_bytes=total)
 
 
 def visible(chips: list[Chip], wanted: str | None) -> tuple[list[Chip], list[str]]:

@@ -151,13 +151,14 @@ def board_versions(board: str) -> tuple[str | None, str | None]:
     return merged.get("Software Version"), merged.get("Firmware Version")
 
 
-def usage_percents(usages: str) -> list[int]:
-    """Memory usage rate in percent of each chip in `npu-smi info -t usages -i N` (HBM where there is HBM)."""
-    found = []
+def memory_usages(usages: str) -> dict[int, tuple[int, int]]:
+    """(used, total) bytes by chip id in `npu-smi info -t usages -i N`; HBM where there is HBM."""
+    found: dict[int, tuple[int, int]] = {}
     for block in parse_fields(usages):
-        for name in ("HBM Usage Rate(%)", "DDR Usage Rate(%)", "Memory Usage Rate(%)"):
-            value = block.get(name, "")
-            if _is_number(value):
-                found.append(int(value))
+        for kind in ("HBM", "DDR"):
+            size, rate = block.get(f"{kind} Capacity(MB)", ""), block.get(f"{kind} Usage Rate(%)", "")
+            chip = block.get("Chip ID", "")
+            if all(map(_is_number, (size, rate, chip))) and int(size) > 0:
+                found[int(chip)] = (int(size) * MB * min(int(rate), 100) // 100, int(size) * MB)
                 break
     return found

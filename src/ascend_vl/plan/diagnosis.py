@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Health = Literal["healthy", "degraded", "cannot-serve"]
 GIB = 2**30
+# What a machine without chips and engine can do: it is true anywhere, and needs no file.
+ELSEWHERE = "ascend-vl plan Qwen/Qwen3-VL-8B-Instruct --chip 300i-duo"
 SECONDS = 10.0
 
 
@@ -234,7 +236,7 @@ def next_command(machine: Machine, verdict: Judgement | None, found: list[Troubl
     if errors and machine.chips and errors[0].id in ("npu-smi-missing", "npu-smi-failed", "built-for-another-chip"):
         return "ascend-vl plan MODEL --as docker"
     if errors and errors[0].id == "engine-missing":
-        return "ascend-vl plan MODEL --as docker" if machine.chips else "pip install 'ascend-vl[cpu]'"
+        return "ascend-vl plan MODEL --as docker" if machine.chips else ELSEWHERE
     if machine.described and machine.chips:
         product = machine.product or machine.chips[0].name
         release = f" --vllm-ascend {machine.vllm_ascend}" if machine.vllm_ascend else ""

@@ -5,6 +5,7 @@ from typing import NoReturn
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 from ascend_vl.machine import Machine
+from ascend_vl.machine.products import chip_row
 from ascend_vl.plan import sharing
 from ascend_vl.plan.memory import Memory, has_full_mask
 from ascend_vl.plan.model import Model
@@ -60,8 +61,10 @@ def _wishes(model: Model, wishes: Wishes, machine: Machine) -> None:
             f"--gpu-memory-utilization {share}",
             Text("It is a share: above 0, at most 1.", "它是比例：大于 0，不超过 1。"),
         )
-    if wishes.dtype == "bfloat16" and machine.kind == "310P":
-        refuse("--dtype bfloat16", Text("310P computes no bfloat16.", "310P 不支持 bfloat16。"))
+    chip = chip_row(machine.chips[0].name) if machine.chips else None
+    if wishes.dtype == "bfloat16" and chip is not None and not chip.bf16:
+        why = Text(f"{chip.title.en} computes no bfloat16.", f"{chip.title.zh} 不支持 bfloat16。")
+        refuse("--dtype bfloat16", why)
     if wishes.drawing == "on" and not model.has_head:
         refuse("--drawing on", Text("This checkpoint has no drawing head.", "该权重没有绘图头。"))
     if wishes.nodes < 1 or (wishes.nodes > 1 and machine.kind == "310P"):

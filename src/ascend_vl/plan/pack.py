@@ -246,7 +246,7 @@ def readme(architectures: list[str], python: str) -> str:
     return (
         f"# ascend-vl {__version__}, wheels for {listed}, Python {python}\n\n"
         "    sha256sum --check SHA256SUMS            # or: ascend-vl pack --check .\n"
-        "    docker build -t ascend-vl .             # an image from the official one; see Containerfile\n"
+        "    docker build -t ascend-vl -f Containerfile .   # an image from the official one\n"
         "    pip install --no-index --find-links wheels/$(uname -m) ascend-vl   # inside a container you have\n"
         "    pip uninstall ascend-vl                 # leaves everything as it was\n\n"
         "`components.json` lists every component with its licence; `rules/` is the rule table.\n\n"

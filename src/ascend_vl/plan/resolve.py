@@ -256,7 +256,7 @@ def _room_outside(model: Model, choice: Choice, share: Value) -> tuple[Choice, V
 def _host_sizes(
     model: Model, wishes: Wishes, machine: Machine, dtype: str, draws: bool, sequences: int, length: Value
 ) -> tuple[Memory, list[Value]]:
-    """On a CPU the KV cache is as large as two requests need, and everything must fit the memory that is free."""
+    """On a CPU the KV cache holds two requests of full length, one beyond 1 GiB; all must fit what is free."""
     ways = wishes.tensor_parallel_size or 1
     needed = int(str(length.value)) * model.kv_token_bytes(dtype, ways)
     kv = 2 * needed if 2 * needed <= GIB else max(needed, GIB)
@@ -279,9 +279,10 @@ def _host_sizes(
         memory = add_up(model, replace(choice, max_model_len=fitting))
         why = Text(f"{length.value} does not fit: the longest that does", f"{length.value} 放不下：取能放下的最大值")
         length = Value("max_model_len", fitting, "rule", why, "memory-non-kv")
+    two = memory.kv >= 2 * memory.choice.max_model_len * memory.kv_token
     why = Text(
-        "enough for two requests of full length; set, so that vLLM need not measure",
-        "够两个满长请求；显式指定，省去 vLLM 测量",
+        f"enough for {'two requests' if two else 'one request'} of full length; set, so that vLLM need not measure",
+        f"够{'两' if two else '一'}个满长请求；显式指定，省去 vLLM 测量",
     )
     values = [length, Value("kv_cache_memory_bytes", memory.kv, "default", why)]
     if ways > 1:

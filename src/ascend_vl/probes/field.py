@@ -147,7 +147,6 @@ def report(facts: Facts, answers: dict[str, Any], seconds: float) -> dict[str, A
         "facts": asdict(MachineFacts(*(getattr(facts, name) for name in cache.FACTS))),
         "chips": [chip.name for chip in machine.chips],
         "chip_memory_bytes": min((chip.memory_bytes for chip in machine.chips), default=0),
-        "chip_memory_bytes": machine.chip_bytes,
         "settings": cache.settings() if not machine.emulated else {},
         "seconds": round(seconds, 1),
         "answers": answers,

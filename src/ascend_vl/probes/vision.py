@@ -159,11 +159,16 @@ def zero_length(shapes: Shapes, note: Note) -> Finding:
         num_kv_heads=shapes.vision_heads,
         out=out,
     )
-    spoiled = question.judge(device.fetched(out)[..., : shapes.head_size])
+    with_zero = device.fetched(out)[..., : shapes.head_size]
+    spoiled = question.judge(with_zero)
     note(with_zero=spoiled.reason)
     if spoiled.right:
         return Finding(False, Text("an empty sequence is harmless", "空序列无影响"), spoiled.numbers())
-    clean = question.judge(question.ask("unpad", width))
+    without = question.ask("unpad", width)
+    clean = question.judge(without)
+    if torch.equal(with_zero, without):
+        why = Text("wrong, but the same without an empty sequence", "结果错误，但没有空序列时也相同")
+        return Finding(False, why, clean.numbers())
     if not clean.right:
         return Finding(None, Text("wrong without an empty sequence too", "没有空序列时也错误"), clean.numbers())
     return Finding(True, Text("an empty sequence spoils what follows it", "空序列破坏其后的结果"), spoiled.numbers())

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from ascend_vl.errors import AscendVLError
+from ascend_vl.language import Text
+
 DEFAULT_PORT = 8000
 
 
@@ -19,8 +22,16 @@ def option(command: Sequence[str], *spellings: str) -> str | None:
 
 
 def address(command: Sequence[str]) -> tuple[str, int]:
-    """Host ("" for all) and port the command listens on."""
-    return option(command, "--host") or "", int(option(command, "--port") or DEFAULT_PORT)
+    """Host ("" for all) and port the command listens on. Raises AscendVLError `port-invalid`."""
+    port = option(command, "--port") or str(DEFAULT_PORT)
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        raise AscendVLError(
+            "port-invalid",
+            Text(f"--port {port} cannot be used.", f"--port {port} 无效。"),
+            Text("A port is a number from 1 to 65535.", "端口是 1 到 65535 之间的数字。"),
+            Text("Give another --port.", "请用 --port 指定其他端口。"),
+        )
+    return option(command, "--host") or "", int(port)
 
 
 def served_name(command: Sequence[str]) -> str:

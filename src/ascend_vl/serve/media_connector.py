@@ -62,8 +62,13 @@ def _refusal(url: str, error: Exception) -> Exception:
     """The error for the client; its own URL may appear in it, nothing of this machine."""
     if isinstance(error, images.ImageRefused):
         return error
-    scheme = url.partition(":")[0].lower()
-    if scheme == "file" or not isinstance(error, (ValueError, NotImplementedError, RuntimeError, OSError)):
+    scheme, _, rest = url.partition(":")
+    status = getattr(error, "status", None)
+    if scheme.lower() in ("http", "https") and not rest.strip("/"):
+        why = Text("The address names no host.", "网址中没有主机名。")
+    elif isinstance(status, int):
+        why = Text(f"Fetching it failed (HTTP {status}).", f"获取失败（HTTP {status}）。")
+    elif scheme.lower() == "file" or not isinstance(error, (ValueError, NotImplementedError, RuntimeError, OSError)):
         why = Text("It is outside what this server may read.", "该文件不在服务允许读取的范围内。")
     else:
         why = Text(f"Fetching it failed ({type(error).__name__}).", f"获取失败（{type(error).__name__}）。")

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import importlib.metadata
 import os
 import signal
@@ -106,8 +107,8 @@ def argv(command: Sequence[str]) -> list[str]:
         Text("vLLM is not installed here.", "本环境未安装 vLLM。"),
         Text("The server is vLLM's own.", "服务由 vLLM 提供。"),
         Text(
-            "Run this in a vllm-ascend container, or install ascend-vl[cpu] on x86-64.",
-            "请在 vllm-ascend 容器中运行，或在 x86-64 上安装 ascend-vl[cpu]。",
+            "Run this in a vllm-ascend container, or on x86-64 after make setup in a clone of ascend-vl.",
+            "请在 vllm-ascend 容器中运行，或在 x86-64 上于 ascend-vl 的克隆中 make setup 后运行。",
         ),
     )
 
@@ -135,17 +136,19 @@ def log_directory() -> Path:
 
 def new_log() -> Path:
     """A fresh log file; of the older ones the newest are kept."""
-    directory = log_directory()
+    name = f"serve-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{free_port()}.log"
+    path = log_directory() / name
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     except OSError:
         import tempfile
 
-        directory = Path(tempfile.mkdtemp(prefix="ascend-vl-"))
-    for old in sorted(directory.glob("serve-*.log"))[:-LOGS_KEPT]:
-        old.unlink(missing_ok=True)
-    path = directory / f"serve-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{free_port()}.log"
-    path.touch()
+        path = Path(tempfile.mkdtemp(prefix="ascend-vl-")) / name
+        path.touch()
+    for old in sorted(path.parent.glob("serve-*.log"))[: -LOGS_KEPT - 1]:
+        with contextlib.suppress(OSError):
+            old.unlink()
     return path
 
 
@@ -155,7 +158,11 @@ def _require_free(host: str, port: int) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host or "0.0.0.0", port))
+        except socket.gaierror as error:
+            raise _no_such_address(host, str(error.strerror)) from None
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise _no_such_address(host, str(error.strerror)) from None
             raise AscendVLError(
                 "port-in-use",
                 Text(
@@ -165,6 +172,15 @@ def _require_free(host: str, port: int) -> None:
                 Text(f"{error.strerror}.", f"{error.strerror}。"),
                 Text("Give another --port.", "请用 --port 指定其他端口。"),
             ) from None
+
+
+def _no_such_address(host: str, why: str) -> AscendVLError:
+    return AscendVLError(
+        "host-invalid",
+        Text(f"Nothing can listen on {host} here.", f"本机无法监听 {host}。"),
+        Text(f"{why}.", f"{why}。"),
+        Text("Give --host an address of this machine, or 0.0.0.0.", "请用 --host 指定本机地址，或 0.0.0.0。"),
+    )
 
 
 def _await_ready(server: RunningServer, on_stage: OnStage | None) -> None:

@@ -22,10 +22,9 @@ def first_token(client: httpx.Client, server: RunningServer) -> None:
     body = {"model": server.model, "prompt": "1", "max_tokens": 1, "temperature": 0}
     try:
         answer = client.post("/v1/completions", json=body)
-        answer.raise_for_status()
-        if answer.json()["usage"]["completion_tokens"] >= 1:
+        if answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] >= 1:
             return
-        cause = "no token"
+        cause = f"HTTP {answer.status_code}: {answer.text.strip()[:300]}"
     except (httpx.HTTPError, ValueError, KeyError) as error:
         cause = f"{type(error).__name__}: {error}"
     raise AscendVLError(

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 KINDS = ("empty", "zero_run", "repetition", "garble")
 # Eight equal tokens or characters in a row: '!!!!!!!!' is token id 0 of Qwen's vocabulary, the sign of an overflow.
@@ -53,6 +54,8 @@ def _repeats(text: str) -> bool:
     """
     codes = np.frombuffer(text[-4096:].encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     for period in range(1, min(80, codes.size // PHRASES) + 1):
+        if not _may_repeat(codes, period):
+            continue
         breaks = np.flatnonzero(codes[period:] != codes[:-period])
         edges = np.concatenate(([-1], breaks, [codes.size - period]))
         stretches = np.diff(edges) - 1
@@ -64,6 +67,13 @@ def _repeats(text: str) -> bool:
         if not _RULE.fullmatch(unit) or (longest + period >= 64 and not set(unit) & set(" -|=_.*#~\n")):
             return True
     return False
+
+
+def _may_repeat(codes: npt.NDArray[np.uint32], period: int) -> bool:
+    """Whether samples leave room for a stretch long enough; one that long holds three samples in a row that agree."""
+    step = max(1, (max(24, PHRASES * period) - period) // 4)
+    equal = codes[period::step] == codes[:-period:step]
+    return bool((equal[:-2] & equal[1:-1] & equal[2:]).any())
 
 
 def _narrow(token_ids: Sequence[int]) -> bool:

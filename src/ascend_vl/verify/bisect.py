@@ -97,7 +97,7 @@ def _engine(search: Search) -> Any:
     extra = ("--skip-mm-profiling",)
     wishes: dict[str, Any] = {"enforce_eager": True, "max_model_len": search.room, "extra": extra}
     if search.tensor_parallel > 1:
-        wishes["tensor_parallel"] = search.tensor_parallel
+        wishes["tensor_parallel_size"] = search.tensor_parallel
     return targets.engine(search.candidate, search.dtype, **wishes)
 
 
@@ -159,7 +159,7 @@ def _look(
 
 
 def _settled(found: dict[str, Any], decided: bool) -> dict[str, Any]:
-    """A block that only amplifies rounding is no fault where the answers agree, and no explanation where they do not."""
+    """A block that only amplifies rounding is no fault where the answers agree, and explains none where they do not."""
     if found["verdict"] != AMPLIFIED:
         return found
     if decided:

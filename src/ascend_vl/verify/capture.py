@@ -246,14 +246,14 @@ def _missing_reference(package: str) -> AscendVLError:
         Text("The reference cannot run here.", "本环境无法运行参考实现。"),
         Text(f"{package} is not installed.", f"未安装 {package}。"),
         Text(
-            "pip install 'ascend-vl[cpu]', or capture the reference elsewhere and give it as --base RUN.",
-            "pip install 'ascend-vl[cpu]'，或在别处记录参考结果并用 --base RUN 给出。",
+            "make setup in a clone of ascend-vl, or capture the reference elsewhere and give it as --base RUN.",
+            "在 ascend-vl 的克隆中 make setup，或在别处记录参考结果并用 --base RUN 给出。",
         ),
     )
 
 
 def require_empty(out: Path) -> None:
-    """Raises AscendVLError `out-not-empty` unless `out` is absent or an empty directory."""
+    """Make `out`. Raises AscendVLError `out-not-empty` unless it is absent or an empty directory, else OSError."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise AscendVLError(
             "out-not-empty",
@@ -261,3 +261,4 @@ def require_empty(out: Path) -> None:
             Text("A record is never mixed with another.", "记录不会与其他记录混在一起。"),
             Text("Name a new directory.", "请指定一个新目录。"),
         )
+    out.mkdir(parents=True, exist_ok=True)

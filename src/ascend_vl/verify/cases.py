@@ -1,14 +1,16 @@
 """The questions of a verification: one JSON object a line (`id, images, prompt, max_tokens, key_fields`)."""
 
+import dataclasses
 import hashlib
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ascend_vl import strict_json
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
+from ascend_vl.verify import fields
 
 DEFAULT_MAX_TOKENS = 128
 
@@ -24,7 +26,7 @@ class Case:
     prompt: str
     images: tuple[Path, ...] = ()
     max_tokens: int = DEFAULT_MAX_TOKENS
-    key_fields: Any = field(default=None, hash=False)
+    key_fields: Any = dataclasses.field(default=None, hash=False)
 
     def to_json(self) -> dict[str, Any]:
         """The case as it is recorded in a RUN, with the hash of each picture's file."""
@@ -60,9 +62,9 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise _bad_line(path, number, f"not JSON: {error.msg}", f"不是 JSON：{error.msg}") from None
+            value = strict_json.loads(line)
+        except ValueError as error:
+            raise _bad_line(path, number, str(error), f"不是可用的 JSON（{error}）") from None
         if not isinstance(value, dict):
             raise _bad_line(path, number, "not a JSON object", "不是 JSON 对象")
         yield number, value
@@ -95,16 +97,31 @@ def _case(path: Path, number: int, value: dict[str, Any]) -> Case:
         raise _bad_line(path, number, "`images` must be a list of file names", "`images` 必须是文件名列表")
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
         raise _bad_line(path, number, "`max_tokens` must be a positive integer", "`max_tokens` 必须是正整数")
+    try:
+        fields.declared(value.get("key_fields"))
+    except ValueError as error:
+        raise _bad_line(path, number, f"`key_fields`: {error}", f"`key_fields` 无效：{error}") from None
     files = tuple(path.parent / image for image in images)
     for file in files:
-        if not file.is_file():
+        if not _is_file(file):
             raise AscendVLError(
                 "image-missing",
                 Text(f"Case {identifier!r} names a picture that is not there.", f"用例 {identifier!r} 的图片不存在。"),
-                Text(f"{file} is not a file.", f"{file} 不是文件。"),
-                Text("Correct the path; it is relative to the cases file.", "请改正路径（相对于用例文件所在目录）。"),
+                Text(f"{str(file)[:200]} is not a file.", f"{str(file)[:200]} 不是文件。"),
+                Text(
+                    "Correct the path; it is relative to the cases file (data: URLs are not taken here).",
+                    "请改正路径（相对于用例文件所在目录；此处不接受 data: URL）。",
+                ),
             )
     return Case(identifier, prompt, files, max_tokens, value.get("key_fields"))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        # A name longer than the file system takes.
+        return False
 
 
 def _bad_line(path: Path, number: int, why_en: str, why_zh: str) -> AscendVLError:

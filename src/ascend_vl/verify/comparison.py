@@ -253,8 +253,9 @@ def self_agreement(run: Run) -> dict[str, Any]:
     differing = []
     for name, answer in run.answers.items():
         for again in answer.repeats:
-            if answer.token_ids is not None and again.get("token_ids") is not None:
-                score = metrics.token_match(answer.token_ids, again["token_ids"])
+            token_ids = again.get("token_ids")
+            if answer.token_ids is not None and token_ids is not None:
+                score = metrics.token_match(answer.token_ids, token_ids)
             else:
                 score = metrics.text_similarity(answer.text, again["text"])
             scores.append(score)

@@ -33,7 +33,7 @@ class Declared:
 def declared(key_fields: Any) -> list[Declared]:
     """What a case's `key_fields` declares; empty when it declares nothing.
 
-    Raises ValueError when it is neither a list of names nor an object.
+    Raises ValueError when it is neither a list of names nor an object, or a pattern is no regular expression.
     """
     if not key_fields:
         return []
@@ -50,10 +50,20 @@ def _declared(name: str, rule: Any) -> Declared:
     if isinstance(rule, dict) and rule.keys() <= {"type", "pattern", "value"}:
         if rule.get("type") not in (None, *TYPES):
             raise ValueError(f"key field {name!r}: type must be one of {', '.join(TYPES)}")
-        return Declared(name, rule.get("type"), rule.get("pattern"), rule.get("value", _ABSENT))
+        return Declared(name, rule.get("type"), _pattern(name, rule.get("pattern")), rule.get("value", _ABSENT))
     if isinstance(rule, str) and rule in TYPES:
         return Declared(name, rule)
     return Declared(name, value=rule)
+
+
+def _pattern(name: str, pattern: Any) -> str | None:
+    if pattern is None:
+        return None
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise ValueError(f"key field {name!r}: the pattern is no regular expression: {error}") from None
+    return str(pattern)
 
 
 def read_fields(text: str, wanted: list[Declared]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from ascend_vl import strict_json
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 from ascend_vl.verify.cases import Case
@@ -51,7 +53,7 @@ class Server:
     """One server; `fields` tells which extra request fields it took (found at the first request)."""
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
-        self.url = url.rstrip("/").removesuffix("/v1")
+        self.url = checked(url).rstrip("/").removesuffix("/v1")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         # A proxy of the environment must not stand between us and a server on this machine.
         local = httpx.URL(self.url).host in ("127.0.0.1", "localhost", "::1")
@@ -74,10 +76,10 @@ class Server:
         """A JSON object from a GET, None when the server has no such route."""
         try:
             response = self._client.get(path)
-            value = response.json() if response.status_code == 200 else None
+            value = strict_json.loads(response.text) if response.status_code == 200 else None
         except httpx.TransportError as error:
             raise unreachable(self.url, error) from None
-        except json.JSONDecodeError:
+        except ValueError:
             return None
         return value if isinstance(value, dict) else None
 
@@ -101,7 +103,7 @@ class Server:
             body["cache_salt"] = uuid.uuid4().hex
         started = time.monotonic()
         response = self._post({**body, "max_tokens": case.max_tokens})
-        answer = read_answer(case.id, response)
+        answer = self._read(case.id, response)
         answer.timings["seconds"] = round(time.monotonic() - started, 4)
         return answer, response
 
@@ -120,7 +122,7 @@ class Server:
         response = self._send("/v1/chat/completions", {**self._levels[0], **body})
         if response.status_code != 200:
             return f"the server refused prompt_logprobs ({response.status_code})"
-        value = response.json()
+        value = self._object(response)
         prompt, listed = value.get("prompt_token_ids"), value.get("prompt_logprobs")
         said = token_ids[:-1] if prompt and prompt[-len(token_ids) :] != token_ids else token_ids
         if not prompt or not listed or not said or prompt[-len(said) :] != said:
@@ -151,21 +153,44 @@ class Server:
         response = self._send("/v1/ascend_vl/capture", body)
         if response.status_code != 200:
             raise refused(self.url, response.status_code, response.text)
-        results = response.json()["results"]
+        results = self._object(response)["results"]
         return [json.loads(result) if isinstance(result, str) else result for result in results]
 
     def _model(self) -> str:
-        listed = self.get("/v1/models")
-        if not listed or not listed.get("data"):
-            raise refused(self.url, 200, "GET /v1/models names no model")
-        return str(listed["data"][0]["id"])
+        try:
+            response = self._client.get("/v1/models")
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from None
+        if response.status_code != 200:
+            raise refused(self.url, response.status_code, response.text)
+        try:
+            return str(self._object(response)["data"][0]["id"])
+        except (KeyError, IndexError, TypeError):
+            raise unusable(self.url, "GET /v1/models names no model") from None
+
+    def _object(self, response: httpx.Response) -> dict[str, Any]:
+        """The JSON object in a response of 200. Raises AscendVLError `server-unusable`."""
+        try:
+            value = strict_json.loads(response.text)
+        except ValueError as error:
+            raise unusable(self.url, f"{error}: {response.text[:200]}") from None
+        if not isinstance(value, dict):
+            raise unusable(self.url, f"not a JSON object: {response.text[:200]}")
+        return value
+
+    def _read(self, identifier: str, response: dict[str, Any]) -> Answer:
+        """`read_answer`. Raises AscendVLError `server-unusable` for a completion of another form."""
+        try:
+            return read_answer(identifier, response)
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+            why = f"not a chat completion ({type(error).__name__}: {error}): {json.dumps(response)[:200]}"
+            raise unusable(self.url, why) from None
 
     def _post(self, body: dict[str, Any]) -> dict[str, Any]:
         while True:
             response = self._send("/v1/chat/completions", {**body, **self._levels[0]})
             if response.status_code == 200:
-                value: dict[str, Any] = response.json()
-                return value
+                return self._object(response)
             if response.status_code not in (400, 422) or len(self._levels) == 1:
                 raise refused(self.url, response.status_code, response.text)
             self._levels.pop(0)
@@ -198,7 +223,10 @@ def data_url(data: bytes) -> str:
 def read_answer(identifier: str, response: dict[str, Any]) -> Answer:
     """A chat completion as an Answer; what the server does not say is named in `missing`."""
     choice = response["choices"][0]
-    answer = Answer(identifier, choice["message"].get("content") or "", finish_reason=choice.get("finish_reason"))
+    text = choice["message"].get("content") or ""
+    if not isinstance(text, str):
+        raise TypeError("the content is not a text")
+    answer = Answer(identifier, text, finish_reason=choice.get("finish_reason"))
     answer.token_ids = choice.get("token_ids")
     if answer.token_ids is None:
         answer.missing["token_ids"] = "the server does not return token ids"
@@ -218,7 +246,8 @@ def _logprobs(choice: dict[str, Any]) -> list[list[tuple[int, float]]] | None:
     if not positions:
         return None
     prefix = "token_id:"
-    if not all(top["token"].startswith(prefix) for position in positions for top in position["top_logprobs"]):
+    tops = [top for position in positions for top in position["top_logprobs"]]
+    if not all(top["token"].startswith(prefix) and math.isfinite(top["logprob"]) for top in tops):
         return None
     return [
         [(int(top["token"].removeprefix(prefix)), float(top["logprob"])) for top in position["top_logprobs"]]
@@ -230,6 +259,22 @@ def _listed(position: dict[str, Any]) -> list[tuple[int, float]]:
     """One position of vLLM's prompt_logprobs, {token id: {"logprob": ...}}, best first."""
     pairs = [(int(token), float(value["logprob"])) for token, value in position.items()]
     return sorted(pairs, key=lambda pair: -pair[1])
+
+
+def checked(url: str) -> str:
+    """`url` if it can be an address. Raises AscendVLError `target-unknown`."""
+    try:
+        if httpx.URL(url).host:
+            return url
+        why = "it names no host"
+    except httpx.InvalidURL as error:
+        why = str(error)
+    raise AscendVLError(
+        "target-unknown",
+        Text(f"There is nothing to ask at {url!r}.", f"{url!r} 处没有可提问的对象。"),
+        Text(f"It is no address: {why}.", f"地址无效：{why}。"),
+        Text("Give http://HOST:PORT.", "请给出 http://主机:端口。"),
+    )
 
 
 def unreachable(url: str, error: Exception) -> AscendVLError:
@@ -249,4 +294,14 @@ def refused(url: str, status: int, body: str) -> AscendVLError:
         Text(f"{url} refused the request (HTTP {status}).", f"{url} 拒绝了请求（HTTP {status}）。"),
         Text(body.strip()[:400] or "It gave no reason.", body.strip()[:400] or "未给出原因。"),
         Text("Check the model, the API key and the server's log.", "请检查模型、API key 与服务日志。"),
+    )
+
+
+def unusable(url: str, why: str) -> AscendVLError:
+    """The error for a server that says 200 and something else than an OpenAI-compatible server would."""
+    return AscendVLError(
+        "server-unusable",
+        Text(f"{url} does not answer like an OpenAI-compatible server.", f"{url} 的回答不符合 OpenAI 兼容格式。"),
+        Text(f"{why[:400]}.", f"{why[:400]}。"),
+        Text("Check the address: a proxy may answer there.", "请检查地址：应答者可能是代理。"),
     )

@@ -1,11 +1,13 @@
 """The accuracy report: one HTML and one Markdown file, both languages, no network, no script; and its recomputation."""
 
 import base64
+import contextlib
 import html
 import json
 import math
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from ascend_vl import __version__
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text, language
 from ascend_vl.verify import comparison, metrics, requirements, runs
+from ascend_vl.verify.cases import unreadable
 from ascend_vl.verify.runs import Run
 from ascend_vl.verify.wording import words
 
@@ -27,19 +30,50 @@ def write(paths: list[Path], out: Path, required: list[str] | None = None, recip
 
     Runs are judged by `required`, or by the named recipe. One path: a directory that `verify` or `bisect` wrote, or a
     RUN to be shown alone. Several: RUNs, the first being the base.
-    Raises AscendVLError `file-unreadable`, `run-invalid`, `report-input`, `recipe-unknown`.
+    Raises AscendVLError `file-unreadable`, `run-invalid`, `report-input`, `report-name`, `recipe-unknown`.
     """
+    if out.suffix not in (".html", ".htm"):
+        raise AscendVLError(
+            "report-name",
+            Text(f"{out} cannot be the report's name.", f"报告不能命名为 {out}。"),
+            Text("It is an HTML file; the Markdown is named after it.", "报告是 HTML 文件，Markdown 依其命名。"),
+            Text("Name a file that ends in .html.", "请指定以 .html 结尾的文件名。"),
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
-    data = gather(paths, required, recipe)
+    with _sound(paths[0]):
+        data = gather(paths, required, recipe)
     record = {**_record(data, paths, out, required), "recipe": recipe}
-    page = _environment(html_page=True).get_template("report.html.jinja")
-    text = page.render(data=data, record=json.dumps(record, ensure_ascii=False), chinese=language() == "zh")
+    text = html_page(data, json.dumps(record, ensure_ascii=False), chinese=language() == "zh")
     out.write_text(text, encoding="utf-8")
-    template = _environment(html_page=False).get_template("report.md.jinja")
-    for suffix, index in ((".md", 0), (".zh.md", 1)):
-        markdown = re.sub(r"\n{3,}", "\n\n", template.render(data=data, spoken=index))
+    for suffix, markdown in markdown_pages(data).items():
         out.with_suffix(suffix).write_text(markdown, encoding="utf-8")
     return data
+
+
+@contextlib.contextmanager
+def _sound(path: Path) -> Iterator[None]:
+    """Turn what damaged records do to their readers into AscendVLError `run-invalid`."""
+    try:
+        yield
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
+        if isinstance(error, AscendVLError):
+            raise
+        raise runs.invalid_run(path, f"its files are damaged ({type(error).__name__}: {error})") from None
+
+
+def html_page(data: dict[str, Any], record: str, chinese: bool) -> str:
+    """The report as HTML; both languages are in it, `chinese` says in which it opens."""
+    page = _environment(html_page=True).get_template("report.html.jinja")
+    return str(page.render(data=data, record=record, chinese=chinese))
+
+
+def markdown_pages(data: dict[str, Any]) -> dict[str, str]:
+    """The report as Markdown, by file suffix."""
+    template = _environment(html_page=False).get_template("report.md.jinja")
+    return {
+        suffix: re.sub(r"\n{3,}", "\n\n", template.render(data=data, spoken=index))
+        for suffix, index in ((".md", 0), (".zh.md", 1))
+    }
 
 
 def _environment(html_page: bool) -> Any:
@@ -227,9 +261,10 @@ def _alone(run: Run) -> dict[str, Any]:
 def _record(data: dict[str, Any], paths: list[Path], out: Path, required: list[str] | None) -> dict[str, Any]:
     """What the report says, machine-readable and without pictures, and where the files are, relative to the report."""
     parent = out.parent.resolve()
+    names = [os.path.relpath(path.resolve(), parent) for path in paths]
     return {
         "schema": 1,
-        "runs": [os.path.relpath(path.resolve(), parent) for path in paths],
+        "runs": names,
         "required": required,
         "verdict": data["verdict"],
         "statuses": data["statuses"],
@@ -237,8 +272,8 @@ def _record(data: dict[str, Any], paths: list[Path], out: Path, required: list[s
             strip({k: v for k, v in c.items() if k not in ("shown", "equal")}) for c in data["comparisons"]
         ],
         "sha256": {
-            path.name: runs.digest(path)
-            for path in paths
+            name: runs.digest(path)
+            for name, path in zip(names, paths, strict=True)
             if not (path / VERIFY).is_file() and not (path / BISECT).is_file()
         },
     }
@@ -256,13 +291,14 @@ def check(path: Path) -> list[str]:
 
     Raises AscendVLError `file-unreadable` or `run-invalid` when there is nothing to recompute from.
     """
-    if path.suffix in (".html", ".htm"):
-        return check_report(path)
-    if (path / VERIFY).is_file():
-        return check_verification(path)
-    if (path / BISECT).is_file():
-        return check_bisection(path)
-    return check_run(path)
+    with _sound(path):
+        if path.suffix in (".html", ".htm"):
+            return check_report(path)
+        if (path / VERIFY).is_file():
+            return check_verification(path)
+        if (path / BISECT).is_file():
+            return check_bisection(path)
+        return check_run(path)
 
 
 def check_run(path: Path) -> list[str]:
@@ -288,7 +324,7 @@ def check_verification(path: Path) -> list[str]:
     if (path / COMPARISON).is_file():
         base, candidate = (runs.read_run(side) for side in sides(path))
         stored = runs.read_json(path / COMPARISON)
-        chosen = requirements.parse(record["requirements"], optional=record["recipe"] == "default")
+        chosen = requirements.parse(record["requirements"], optional=record["optional"])
         problems += differences(strip(stored), strip(comparison.compare(base, candidate, chosen)))
     judged = [stage["status"] for stage in record["stages"] if stage["status"] != "not run"]
     checks = {stage["key"]: [c["status"] for c in stage["checks"]] for stage in record["stages"]}
@@ -319,46 +355,44 @@ def check_bisection(path: Path) -> list[str]:
 
 def check_report(path: Path, deep: bool = True) -> list[str]:
     """A report: what it says against what its runs give now."""
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from None
     found = re.search(r'<pre hidden id="ascend-vl-report">(.*?)</pre>', text, re.DOTALL)
     if not found:
         raise runs.invalid_run(path, "it holds no report of ours")
-    record = json.loads(html.unescape(found[1]))
+    hidden = html.unescape(found[1])
+    record = json.loads(hidden)
     paths = [path.parent / name for name in record["runs"]]
     problems: list[str] = []
-    for run in paths:
+    for name, run in zip(record["runs"], paths, strict=True):
+        if not run.exists():
+            raise unreadable(run, FileNotFoundError(f"the run that {path.name} was made from is not there"))
         if deep:
             whole = (run / VERIFY).is_file() or (run / BISECT).is_file()
-            problems += check(run) if whole else check_recorded(run, record)
+            problems += check(run) if whole else check_recorded(run, record["sha256"].get(name))
     if problems:
         return problems
     recipe = record.get("recipe", "default")
-    again = _record(gather(paths, record["required"], recipe), paths, path, record["required"])
+    data = gather(paths, record["required"], recipe)
+    again = _record(data, paths, path, record["required"])
     problems += differences({k: v for k, v in record.items() if k != "recipe"}, again)
-    body = rendered(paths, path, record)
-    if body is not None and body != _body(text):
+    if text not in (html_page(data, hidden, chinese=False), html_page(data, hidden, chinese=True)):
         problems.append(f"{path.name} does not say what its runs give")
+    for suffix, markdown in markdown_pages(data).items():
+        beside = path.with_suffix(suffix)
+        if beside.is_file() and beside.read_text(encoding="utf-8", errors="replace") != markdown:
+            problems.append(f"{beside.name} does not say what its runs give")
     return problems
 
 
-def check_recorded(run: Path, record: dict[str, Any]) -> list[str]:
+def check_recorded(run: Path, sha256: str | None) -> list[str]:
     """A run under a report: itself sound, and the one the report was made from."""
     problems = check_run(run) if run.is_dir() else []
-    if not problems and runs.digest(run) != record["sha256"].get(run.name):
+    if not problems and runs.digest(run) != sha256:
         problems.append(f"{run.name} is not the run this report was made from")
     return problems
-
-
-def rendered(paths: list[Path], out: Path, record: dict[str, Any]) -> str | None:
-    """The report's visible part as its runs give it now, None when another version of this package wrote it."""
-    data = gather(paths, record["required"], record.get("recipe", "default"))
-    page = _environment(html_page=True).get_template("report.html.jinja")
-    return _body(page.render(data=data, record="", chinese=False))
-
-
-def _body(page: str) -> str:
-    """The visible part of a report, whatever language it opens in."""
-    return page.partition("<main>")[2].partition("</main>")[0]
 
 
 def differences(stored: Any, computed: Any, where: str = "") -> list[str]:

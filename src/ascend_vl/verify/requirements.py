@@ -42,7 +42,7 @@ class Requirement:
     optional: bool = False
 
     def __str__(self) -> str:
-        bound = f"{self.low:g}" if math.isinf(self.high) else f"{self.low:g}..{self.high:g}"
+        bound = f"{_number(self.low)}" if math.isinf(self.high) else f"{_number(self.low)}..{_number(self.high)}"
         return f"{self.metric}{'.mean' if self.mean else ''}={bound}"
 
     def met_by(self, value: float) -> bool:
@@ -56,30 +56,40 @@ class Requirement:
         return {"require": str(self), "metric": self.metric, "scope": scope, "low": self.low, "high": high}
 
 
+def _number(value: float) -> str:
+    """The shortest text that reads back as the same number."""
+    return repr(value).removesuffix(".0")
+
+
 def parse(texts: tuple[str, ...] | list[str], optional: bool = False) -> list[Requirement]:
     """Requirements from their command-line form. Raises AscendVLError `requirement-invalid`."""
     return [_parse(text, optional) for text in texts]
 
 
 def _parse(text: str, optional: bool) -> Requirement:
-    match = re.fullmatch(r"\s*(\w+?)(\.mean)?\s*=\s*([^\s.=]*(?:\.\d*)?)(?:\.\.(\S+))?\s*", text)
+    match = re.fullmatch(r"\s*(\w+?)(\.mean)?\s*=\s*([^\s=]+)\s*", text)
     if not match:
         raise _invalid(text, "it is not NAME=V, NAME.mean=V or NAME=LO..HI", "应为 NAME=V、NAME.mean=V 或 NAME=LO..HI")
-    name, mean, low_text, high_text = match.groups()
+    name, mean, bound = match.groups()
+    low_text, dots, high_text = bound.partition("..")
     if name not in REQUIRABLE:
         names = ", ".join(REQUIRABLE)
         raise _invalid(
             text, f"there is no metric {name!r} to require; there are: {names}", f"没有指标 {name!r}；可用：{names}"
         )
     try:
+        if not bound.isascii() or "_" in bound:
+            raise ValueError
         low = float(low_text)
-        high = float(high_text) if high_text else math.inf
+        high = float(high_text) if dots else math.inf
     except ValueError:
         raise _invalid(text, "its bound is not a number", "界限不是数字") from None
     if not math.isfinite(low) or math.isnan(high) or low > high or (high_text and not math.isfinite(high)):
         raise _invalid(text, "its bounds are not finite and in order", "界限必须有限且有序")
-    if name != "length_ratio" and not (0 <= low <= 1):
-        raise _invalid(text, f"{name} lies between 0 and 1", f"{name} 的取值在 0 到 1 之间")
+    if low < 0 or (name != "length_ratio" and (low > 1 or 1 < high < math.inf)):
+        span = "0 or more" if name == "length_ratio" else "between 0 and 1"
+        span_zh = "不小于 0" if name == "length_ratio" else "在 0 到 1 之间"
+        raise _invalid(text, f"`{name}` is {span}", f"{name} 的取值{span_zh}")
     return Requirement(name, low, high, bool(mean), optional)
 
 

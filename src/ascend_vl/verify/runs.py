@@ -8,17 +8,29 @@ RUN/tensors/        tower outputs, NPZ, when asked for
 RUN/manifest.json   {"schema": 1, "sha256": {file: hex}}
 """
 
+import functools
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import Required, TypedDict
+
+from ascend_vl import strict_json
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 from ascend_vl.verify.cases import file_sha256, json_lines, unreadable
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
+
+
+class Repeat(TypedDict, total=False):
+    """A further answer to the same request; `concurrent` when others were asked at the same time."""
+
+    text: Required[str]
+    token_ids: list[int] | None
+    concurrent: bool
 
 
 @dataclass
@@ -37,7 +49,7 @@ class Answer:
     finish_reason: str | None = None
     logprobs: list[list[tuple[int, float]]] | None = None
     stages: dict[str, Any] = field(default_factory=dict)
-    repeats: list[dict[str, Any]] = field(default_factory=list)
+    repeats: list[Repeat] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
@@ -129,7 +141,22 @@ def _answer(path: Path, number: int, value: dict[str, Any]) -> Answer:
         raise invalid_run(path, f"line {number}: `token_ids` must be a list of non-negative integers")
     if value.get("fields") is not None and not isinstance(value["fields"], dict):
         raise invalid_run(path, f"line {number}: `fields` must be an object")
-    return Answer(**{**{k: v for k, v in value.items() if k in known}, "id": identifier})
+    from pydantic import ValidationError
+
+    stated = {**{k: v for k, v in value.items() if k in known}, "id": identifier}
+    try:
+        return _reader().validate_python(stated)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise invalid_run(path, f"line {number}: `{where}`: {first['msg']}") from None
+
+
+@functools.cache
+def _reader() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Answer)
 
 
 def _is_token_ids(value: Any) -> bool:
@@ -139,11 +166,11 @@ def _is_token_ids(value: Any) -> bool:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file. Raises AscendVLError `file-unreadable` or `run-invalid`."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = strict_json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(path, error) from None
-    except json.JSONDecodeError as error:
-        raise invalid_run(path, f"not JSON: {error.msg}, line {error.lineno}") from None
+    except ValueError as error:
+        raise invalid_run(path, str(error)) from None
     if not isinstance(value, dict):
         raise invalid_run(path, "not a JSON object")
     return value

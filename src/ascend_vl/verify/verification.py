@@ -43,6 +43,7 @@ def summary(session: Session, results: list[StageResult], recipe: str) -> dict[s
         "dtype": session.dtype or session.facts.get("dtype"),
         "recipe": recipe,
         "requirements": [str(requirement) for requirement in session.requirements],
+        "optional": all(requirement.optional for requirement in session.requirements),
         "statuses": session.statuses,
         "emulated": session.emulated,
         "checkpoint": session.facts.get("checkpoint"),

@@ -39,13 +39,16 @@ def by_elements(attentions: list[Any]) -> list[Replaced]:
 
 
 def rotated(x: Any, cos: Any, sin: Any) -> Any:
-    """Heads (..., S, H, D) turned by cos and sin, (S, D / 2) or (1, S, 1, D) whose halves are equal."""
+    """Heads (..., S, H, D) turned by cos and sin, (S, D / 2) or (1, S, 1, D) whose halves are equal.
+
+    In float32, as the operator computes: vllm-ascend 0.11 hands float32 tables to it.
+    """
     import torch
 
     half = x.shape[-1] // 2
-    c, s = (table[..., :half].reshape(-1, 1, half).to(x.dtype) for table in (cos, sin))
-    a, b = x.chunk(2, -1)
-    return torch.cat((a * c - b * s, b * c + a * s), -1)
+    c, s = (table[..., :half].reshape(-1, 1, half).float() for table in (cos, sin))
+    a, b = x.float().chunk(2, -1)
+    return torch.cat((a * c - b * s, b * c + a * s), -1).to(x.dtype)
 
 
 def _replaced(attentions: list[Any], make: Callable[[Any], Any], ours: str) -> list[Replaced]:

@@ -4,6 +4,7 @@ import re
 
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
+from ascend_vl.machine.describe import unknown_chip
 from ascend_vl.machine.products import named_product
 from ascend_vl.plan.lint import compose, container, environment, findings, repair, serve_command
 from ascend_vl.plan.lint.container import Container
@@ -74,13 +75,7 @@ def _machine(containers: list[Container], chip: str | None, version: str | None)
         return Subject("cpu", None, version or release)
     product = named_product(chip)
     if product is None:
-        known = ", ".join(["cpu", *(row.id for row in table().products)])
-        raise AscendVLError(
-            "unknown-chip",
-            Text(f"The chip or card {chip!r} is not known.", f"未知的芯片或板卡 {chip!r}。"),
-            Text("It is not in the rule table.", "规则表中没有它。"),
-            Text(f"Name one of: {known}.", f"可用：{known}。"),
-        )
+        raise unknown_chip(chip)
     row = next(row for row in table().chips if row.id == product.chip)
     return Subject(row.kind, product.id, version or release)
 

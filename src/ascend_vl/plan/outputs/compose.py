@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ascend_vl.plan.outputs.container import SHARED_MEMORY_GIB, box, load_seconds
+from ascend_vl.plan.outputs.container import IN_A_CLONE, IN_A_CLONE_CPU, SHARED_MEMORY_GIB, box, load_seconds
 from ascend_vl.plan.outputs.yaml_text import yaml_text
 from ascend_vl.plan.parts import Plan
 
@@ -13,7 +13,7 @@ def compose_text(plan: Plan) -> str:
     seconds = load_seconds(plan)
     service: dict[str, Any] = {
         "image": found.image,
-        "build": {"context": ".", "dockerfile_inline": "\n".join(found.build) + "\n"},
+        "build": {"context": ".", "dockerfile_inline": "\n".join(found.build).replace("$", "$$") + "\n"},
         "restart": "on-failure:5",
         "stop_grace_period": "60s",
         "shm_size": f"{SHARED_MEMORY_GIB}g",
@@ -38,4 +38,5 @@ def compose_text(plan: Plan) -> str:
     if found.privileged:
         service["privileged"] = True
     kept = {name: value for name, value in service.items() if value not in ([], {})}
-    return yaml_text({"services": {"ascend-vl": kept}})
+    where = IN_A_CLONE if plan.machine.chips else IN_A_CLONE_CPU
+    return f"# {where}\n" + yaml_text({"services": {"ascend-vl": kept}})

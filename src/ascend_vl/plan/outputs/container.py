@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from ascend_vl.language import Text
 from ascend_vl.plan.outputs.command import launch
 from ascend_vl.plan.parts import Plan
 from ascend_vl.plan.sharing import VISIBLE
@@ -13,6 +14,32 @@ from ascend_vl.rules.verdict import allows, best_release, image_of, pinned
 MODELS = "/models"
 PORT = 8000
 SHARED_MEMORY_GIB = 10
+# The package is on no index: an image is made in a clone of its repository, or from the wheels of `ascend-vl pack`.
+FROM_CLONE = (
+    "COPY pyproject.toml README.md LICENSE /opt/ascend-vl/",
+    "COPY src /opt/ascend-vl/src",
+    "RUN pip install /opt/ascend-vl",
+)
+# vLLM for the CPU needs torch's CPU build, which `make setup` looks for.
+CPU_FROM_CLONE = (
+    "RUN apt-get update && apt-get install --yes --no-install-recommends g++ libnuma1 make",
+    "COPY . /opt/ascend-vl",
+    "ARG TORCH_INDEX",
+    "RUN cd /opt/ascend-vl && make setup TORCH_INDEX=${TORCH_INDEX}",
+    "ENV PATH=/opt/ascend-vl/.venv/bin:${PATH}",
+)
+IN_A_CLONE = Text(
+    "In a clone of ascend-vl; without a network, make the image from what ascend-vl pack wrote",
+    "在 ascend-vl 的克隆中执行；没有网络时，用 ascend-vl pack 的打包目录制作镜像",
+)
+IN_A_CLONE_CPU = Text(
+    "In a clone of ascend-vl; where pip's index serves CUDA builds of torch: --build-arg TORCH_INDEX=URL of CPU builds",
+    "在 ascend-vl 的克隆中执行；如果 pip 的索引给出 CUDA 版 torch：--build-arg TORCH_INDEX=CPU 版索引的 URL",
+)
+IMAGE_FIRST = Text(
+    "The image is made by the first command of the same plan with --as docker",
+    "镜像由同一方案加 --as docker 时的第一条命令生成",
+)
 
 
 @dataclass(frozen=True)
@@ -35,12 +62,9 @@ def box(plan: Plan) -> Box:
     """The container of a plan."""
     base = base_image(plan)
     if plan.machine.chips:
-        tag = base.rpartition(":")[2]
-        requirement = "ascend-vl"
+        tag, build = base.rpartition(":")[2], [f"FROM {base}", *_packages(plan), *FROM_CLONE]
     else:
-        tag = "cpu"
-        requirement = '"ascend-vl[cpu]"'
-    build = [f"FROM {base}", *_packages(plan), f"RUN pip install {requirement}"]
+        tag, build = "cpu", [f"FROM {base}", *CPU_FROM_CLONE]
     return Box(
         image=f"ascend-vl:{tag}",
         build=tuple(build),

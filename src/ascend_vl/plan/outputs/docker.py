@@ -1,16 +1,17 @@
-"""The plan as a docker line, with the two-line image it runs in."""
+"""The plan as a docker line, with the image it runs in."""
 
 import shlex
 
 from ascend_vl.plan.outputs.command import folded
-from ascend_vl.plan.outputs.container import SHARED_MEMORY_GIB, Box, box
+from ascend_vl.plan.outputs.container import IN_A_CLONE, IN_A_CLONE_CPU, SHARED_MEMORY_GIB, Box, box
 from ascend_vl.plan.parts import Plan
 
 
 def docker_text(plan: Plan) -> str:
     """Build and run."""
     found = box(plan)
-    build = "\n".join([f"docker build -t {found.image} - <<'END'", *found.build, "END"])
+    where = IN_A_CLONE if plan.machine.chips else IN_A_CLONE_CPU
+    build = "\n".join([f"# {where}", f"docker build -t {found.image} -f - . <<'END'", *found.build, "END"])
     return f"{build}\n{folded(run_command(found, '--rm'))} \\\n  {' '.join(map(shlex.quote, tail(found)))}\n"
 
 

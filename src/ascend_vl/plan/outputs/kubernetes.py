@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ascend_vl.plan.outputs.container import SHARED_MEMORY_GIB, Box, box, load_seconds
+from ascend_vl.plan.outputs.container import IMAGE_FIRST, SHARED_MEMORY_GIB, Box, box, load_seconds
 from ascend_vl.plan.outputs.yaml_text import yaml_text
 from ascend_vl.plan.parts import Plan
 
@@ -15,7 +15,7 @@ EVERY_SECONDS = 10
 def kubernetes_text(plan: Plan) -> str:
     """Deployment and Service as YAML. Devices come from the device plugin, so no device is mounted."""
     found = box(plan)
-    return "---\n".join(map(yaml_text, [_deployment(plan, found), _service(found)]))
+    return f"# {IMAGE_FIRST}\n" + "---\n".join(map(yaml_text, [_deployment(plan, found), _service(found)]))
 
 
 def _deployment(plan: Plan, found: Box) -> dict[str, Any]:

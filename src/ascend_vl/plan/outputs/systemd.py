@@ -2,17 +2,23 @@
 
 import shlex
 
-from ascend_vl.plan.outputs.container import box, load_seconds
+from ascend_vl.language import Text
+from ascend_vl.plan.outputs.container import IMAGE_FIRST, box, load_seconds
 from ascend_vl.plan.outputs.docker import run_command, tail
 from ascend_vl.plan.parts import Plan
 
 CPU_PYTHON = "/opt/ascend-vl/bin/python"
+ENVIRONMENT_FIRST = Text(
+    "The environment is made in a clone of ascend-vl that stays: make setup VENV=/opt/ascend-vl",
+    "环境在保留的 ascend-vl 克隆中生成：make setup VENV=/opt/ascend-vl",
+)
 
 
 def systemd_text(plan: Plan) -> str:
     """A unit that runs the container on an NPU host, the server itself on a CPU; /etc/ascend-vl.env may hold a key."""
     service = _container(plan) if plan.machine.chips else _process(plan)
     lines = [
+        f"# {IMAGE_FIRST if plan.machine.chips else ENVIRONMENT_FIRST}",
         "[Unit]",
         f"Description=ascend-vl serving {plan.model.name}",
         "After=network-online.target" + (" docker.service" if plan.machine.chips else ""),
