@@ -155,6 +155,17 @@ def test_emulated_says_so() -> None:
     assert found.to_json()["emulated"] is True
 
 
+def test_packages_of_the_emulators_stack_are_no_trouble() -> None:
+    packages = DUO.packages | {"triton": "3.2.0"}
+    changes = {"device_type": "A2", "packages": packages, "duplicates": ("transformers",), "driver": "25.5.1"}
+    assert examine(real(**changes)).health == "cannot-serve"
+    emulated = examine(real(emulated=True, **changes))
+    assert {one.severity for one in emulated.troubles} == {"note"}
+    assert emulated.health == "healthy"
+    unhealthy = (dataclasses.replace(DUO.chips[0], health="Warning"),)
+    assert examine(real(emulated=True, chips=unhealthy, **changes)).health == "degraded"
+
+
 class _Server(BaseHTTPRequestHandler):
     answers: dict[str, tuple[int, bytes]]
 

@@ -114,10 +114,12 @@ def test_a_report_without_vllm_ascend(tmp_path: Path) -> None:
     assert "transformers" not in machine.packages
 
 
-def test_another_machine_beside_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AscendVLError) as caught:
-        run_command("doctor", ["--field", str(written(tmp_path, {})), "--chip", "910b3"])
-    assert caught.value.code == "usage"
+@pytest.mark.parametrize("beside", [["--chip", "910b3"], ["--probe"], ["--held", "3"], ["--server", "http://x"]])
+def test_another_machine_beside_it_is_refused(
+    tmp_path: Path, beside: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command("doctor", ["--field", str(written(tmp_path, {})), *beside, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

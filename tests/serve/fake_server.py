@@ -1,6 +1,7 @@
 """Stands in for vLLM in tests of the process: logs a start-up, answers a few routes, keeps a child process.
 
-usage: fake_server.py PORT [--die | --silent-plugin | --no-token | --stubborn]
+usage: fake_server.py PORT [--die | --silent-plugin | --no-token | --stubborn |
+    --unprobed-worker | --failed-adaptation]
 """
 
 import json
@@ -40,9 +41,11 @@ class Routes(BaseHTTPRequestHandler):
         else:
             active = "--silent-plugin" not in sys.argv
             replaced = [{"name": "vllm.x.build_app", "original": "/vllm/x.py:1", "ours": "/ascend_vl/y.py:2"}]
+            state = "not-applicable" if "--unprobed-worker" in sys.argv else "active"
+            state = "failed" if "--failed-adaptation" in sys.argv else state
             workers = [
-                {"rank": rank, "plugin": plugin, "replaced": [], "adaptations": []}
-                for rank, plugin in enumerate((True, active))
+                {"rank": rank, "plugin": plugin, "replaced": [], "adaptations": [{"id": "float16", "state": stands}]}
+                for rank, (plugin, stands) in enumerate(((True, "active"), (active, state)))
             ]
             self.answer({"schema": 1, "api_server": {"replaced": replaced}, "workers": workers})
 

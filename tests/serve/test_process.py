@@ -22,7 +22,7 @@ def fake_plan(port: int, environment: dict[str, str] | None = None) -> Any:
     overrides = f'{{"architectures": ["{names.QWEN3_VL}"]}}'
     command = ["vllm", "serve", "tiny", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--hf-overrides", overrides, "--worker-extension-cls", names.WORKER_EXTENSION]
-    return SimpleNamespace(command=command, environment=environment or {}, secrets={})
+    return SimpleNamespace(command=command, environment=environment or {}, secrets={}, adaptations=["float16"])
 
 
 @pytest.fixture
@@ -73,8 +73,16 @@ def test_a_server_that_dies_is_named_with_its_cause(fake: Any) -> None:
     assert "There is no module or parameter named 'model'" in caught.value.why.en
 
 
-@pytest.mark.parametrize(("option", "code"), [("--silent-plugin", "plugin-inactive"), ("--no-token", "no-answer")])
-def test_not_ready_without_a_token_and_the_plugin_everywhere(fake: Any, option: str, code: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "code"),
+    [
+        ("--silent-plugin", "plugin-inactive"),
+        ("--no-token", "no-answer"),
+        ("--unprobed-worker", "adaptation-missing"),
+        ("--failed-adaptation", "adaptation-missing"),
+    ],
+)
+def test_not_ready_without_a_token_and_everything_of_ours_everywhere(fake: Any, option: str, code: str) -> None:
     with pytest.raises(AscendVLError) as caught, process.run_plan(fake(option)):
         pass
     assert caught.value.code == code

@@ -202,3 +202,11 @@ def test_damaged_records_are_said_to_be(tmp_path, name, content):
     (folder / name).write_text(content)
     target = folder / name if name.endswith(".html") else folder
     refused(run(report_command, "--check", target, "--json"), "run-invalid", "file-unreadable")
+
+
+def test_a_run_that_was_changed_passes_nothing(make_run, invoice):
+    one, other = make_run("one", [invoice()]), make_run("two", [invoice()])
+    assert run(compare, one, other).exit_code == 0
+    answers = other / "answers.jsonl"
+    answers.write_text(answers.read_text().replace('"finish_reason": "stop"', '"finish_reason": "length"'))
+    assert run(compare, one, other).exit_code == 1

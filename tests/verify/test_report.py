@@ -170,4 +170,4 @@ def test_markdown_stands_in_each_language(two_runs, tmp_path):
     assert "未" not in english and "not tested" not in chinese
     assert "<script" not in chinese
     # Of a case that differs both answers are shown, and why.
-    assert "1042.50" in english and "从词元 4 起" in chinese
+    assert "1042.50" in english and "位置 4：差异" in chinese

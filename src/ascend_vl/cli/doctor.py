@@ -7,6 +7,7 @@ import typer
 from rich.markup import escape
 
 from ascend_vl.cli import machine_options, output
+from ascend_vl.cli.field import answered, tell
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 
@@ -44,62 +45,55 @@ def command(
     """What is here, what works, why not, and what to do next. Exit 1 when something is wrong, 2 without a verdict."""
 
     def body() -> int:
+        given = (chip, chips, memory, cann, driver, vllm_ascend, held)
         if explain is not None:
             return explained(explain, as_json)
         if field is not None:
-            _alone(
-                "--field",
-                chip,
-                chips,
-                memory,
-                cann,
-                driver,
-                vllm_ascend,
-                held,
-                probe or None,
-                probe_anyway or None,
-                server,
-            )
-            return examined(field, as_json)
-        machine = machine_options.machine(chip, chips, memory, cann, driver, vllm_ascend, held, hashes=symptom is None)
+            if any(one is not None for one in (*given, server)) or probe or probe_anyway:
+                raise report_says_which()
+            return told(from_report(field), as_json)
+        machine = machine_options.machine(*given, hashes=symptom is None)
         if symptom is not None:
             return diagnosed(symptom, machine, as_json)
-        from ascend_vl.plan.diagnosis import examine, server_status
-
-        findings = _probe(machine, anyway=probe_anyway) if probe or probe_anyway else None
-        diagnosis = examine(machine, findings, server_status(server, api_key) if server else None)
-        if as_json:
-            output.print_json(diagnosis.to_json())
-        else:
-            show(diagnosis)
-        return diagnosis.exit_code
+        return told(from_machine(machine, probe or probe_anyway, probe_anyway, server, api_key), as_json)
 
     output.run(body, as_json=as_json, lang=lang)
 
 
-def _alone(option: str, *others: object) -> None:
-    if any(other is not None for other in others):
-        raise typer.BadParameter(f"{option}: the report says which machine; give no other option of a machine")
+def report_says_which() -> AscendVLError:
+    """The error for another machine beside a field report."""
+    return AscendVLError(
+        "usage",
+        Text("--field stands alone.", "--field 不能与其他机器选项同用。"),
+        Text("The report says which machine it was made on.", "报告本身说明了它来自哪台机器。"),
+        Text("Leave out --probe, --server and the options of a machine.", "去掉 --probe、--server 与机器选项。"),
+    )
 
 
-def examined(path: Path, as_json: bool) -> int:
-    """Read a field report and show what it means. Raises AscendVLError `field-unreadable`."""
+def from_report(path: Path) -> "Diagnosis":
+    """What a field report means. Raises AscendVLError `field-unreadable`."""
     from ascend_vl.plan.diagnosis import examine
     from ascend_vl.plan.field_report import read
 
     report = read(path)
-    diagnosis = examine(report.machine, field=report)
+    return examine(report.machine, field=report)
+
+
+def from_machine(machine: "Machine", probe: bool, anyway: bool, server: str | None, api_key: str | None) -> "Diagnosis":
+    """What is known of a machine, its operators asked and a server read where wanted."""
+    from ascend_vl.plan.diagnosis import examine, run_probes, server_status
+
+    findings = run_probes(machine, anyway, tell) if probe else None
+    return examine(machine, findings, server_status(server, api_key) if server else None)
+
+
+def told(diagnosis: "Diagnosis", as_json: bool) -> int:
+    """Show it; the exit code."""
     if as_json:
         output.print_json(diagnosis.to_json())
     else:
         show(diagnosis)
     return diagnosis.exit_code
-
-
-def _probe(machine: "Machine", anyway: bool) -> dict[str, Any]:
-    from ascend_vl.plan.diagnosis import run_probes
-
-    return run_probes(machine, anyway=anyway)
 
 
 def explained(wanted: str, as_json: bool) -> int:
@@ -257,10 +251,9 @@ def show(diagnosis: "Diagnosis") -> None:
 def show_field(report: "FieldReport") -> None:
     """Every answer, then the guesses that they retire."""
     console = output.console
-    words = {True: Text("fault", "故障"), False: Text("fine", "正常"), None: Text("no verdict", "无结论")}
     console.print(f"[bold]{Text('answers of the field report', '现场报告的答案')}[/bold]")
     for label, answer in report.answers.items():
-        console.print(f"  {label}: {words[answer.fault]}: {answer.reason}", markup=False, soft_wrap=True)
+        console.print(f"  {label}: {answered(answer)}", markup=False, soft_wrap=True)
     emulated = report.machine.emulated
     heading = Text("guesses retired", "已消除的推测")
     if emulated:

@@ -39,8 +39,13 @@ def command(
 
 def tell(label: str, finding: Any) -> None:
     """A line a question, as it is answered."""
+    output.remarks.print(f"  {label}: {answered(finding)}", markup=False, soft_wrap=True)
+
+
+def answered(finding: Any) -> str:
+    """A finding in words."""
     word = {True: Text("fault", "故障"), False: Text("fine", "正常"), None: Text("no verdict", "无结论")}[finding.fault]
-    output.remarks.print(f"  {label}: {word}: {finding.reason}", markup=False, soft_wrap=True)
+    return f"{word}: {finding.reason}"
 
 
 def show(report: dict[str, Any], out: Path) -> None:

@@ -1,7 +1,7 @@
 """What is wrong with a machine, each with what, why and what to do."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from packaging.specifiers import SpecifierSet
 
@@ -40,8 +40,22 @@ def troubles(machine: Machine) -> list[Trouble]:
             found += [*_container(machine), *_environment(machine)]
     elif not machine.described:
         found += _engine(machine)
+    if machine.emulated:
+        found = [_of_the_emulator(one) for one in found]
     order = {"error": 0, "warning": 1, "note": 2}
     return sorted(found, key=lambda one: order[one.severity])
+
+
+# What the emulator's stacks have on purpose: packages for A2 on every chip, triton, a package over the shared one.
+_OF_A_STACK = ("triton-on-310p", "built-for-another-chip", "installed-twice", "package-mismatch")
+
+
+def _of_the_emulator(trouble: Trouble) -> Trouble:
+    """A trouble of packages is none on the emulator, whose stacks are made so; anything else stays."""
+    if trouble.id not in _OF_A_STACK:
+        return trouble
+    do = Text("Nothing: the emulator's stack is made so (emulated).", "无需处理：模拟器的环境就是如此（emulated）。")
+    return replace(trouble, severity="note", do=do)
 
 
 _READING: dict[str, tuple[Severity, Text, Text, Text]] = {

@@ -1,5 +1,6 @@
 """Facts, verdict, adaptations and troubles of a machine put together, and the command to run next."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -246,8 +247,10 @@ def next_command(machine: Machine, verdict: Judgement | None, found: list[Troubl
     return "ascend-vl serve MODEL"
 
 
-def run_probes(machine: Machine, anyway: bool) -> dict[str, Finding]:
-    """Ask this machine's operators, at the shapes of Qwen3-VL-8B, each in a child process.
+def run_probes(
+    machine: Machine, anyway: bool, told: Callable[[str, Finding], None] | None = None
+) -> dict[str, Finding]:
+    """Ask this machine's operators, at the shapes of Qwen3-VL-8B, each in a child process; `told` hears each answer.
 
     Raises AscendVLError `nothing-to-probe` on a machine without chips or one that is only described.
     """
@@ -261,7 +264,7 @@ def run_probes(machine: Machine, anyway: bool) -> dict[str, Finding]:
     from ascend_vl import probes
 
     dtype = "float16" if machine.kind == "310P" else "bfloat16"
-    return probes.run(adapting.facts_of(machine), probes.Shapes(dtype=dtype), anyway=anyway)
+    return probes.run(adapting.facts_of(machine), probes.Shapes(dtype=dtype), anyway=anyway, told=told)
 
 
 def server_status(url: str, api_key: str | None = None) -> tuple[str, ...]:

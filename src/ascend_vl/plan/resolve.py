@@ -372,9 +372,12 @@ def _flag(value: Value) -> list[str]:
 
 def _environment(machine: Machine, ways: int) -> dict[str, str]:
     found: dict[str, str] = {}
+    if machine.kind == "cpu":
+        # Otherwise vLLM binds each rank's threads to a memory node of its own, and stops where there are fewer.
+        found["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     if machine.kind == "cpu" and ways == 1:
-        # Otherwise vLLM turns the uni executor back into a worker process, and binds its threads to cores.
-        found |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        # Otherwise vLLM turns the uni executor back into a worker process.
+        found["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     version = machine.vllm_ascend
     connects = machine.kind == "cpu" or version is None or in_range(version, "0.18.0rc1", None)
     if connects and not adapting.switched_off():

@@ -46,7 +46,8 @@ def running(
     """Inspect, plan, probe the chips, start, wait until a token was answered; stop everything at the end.
 
     Without `wishes.port` a free port is taken. `dummy` makes the weights up. Raises AscendVLError: what inspecting and
-    planning raise, `port-in-use`, `engine-missing`, `server-failed`, `plugin-inactive`, `no-answer`.
+    planning raise, `port-in-use`, `engine-missing`, `server-failed`, `plugin-inactive`, `adaptation-missing`,
+    `no-answer`.
     """
     from ascend_vl.checkpoint import inspect_checkpoint
     from ascend_vl.machine import detect
@@ -203,6 +204,7 @@ def _await_ready(server: RunningServer, on_stage: OnStage | None) -> None:
         readiness.first_token(client, server)
         if names.WORKER_EXTENSION in server.plan.command:
             server.status = readiness.require_active(client, server)
+            readiness.require_adaptations(server.status, server)
     reader.enter("ready")
     server.stages = seconds(reader.progress, started)
 
@@ -246,7 +248,8 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        _await_group_end(process.pid, SECONDS_FOR_CHILDREN)
+        # The kernel needs a moment, a long one on a loaded machine.
+        _await_group_end(process.pid, SECONDS_TO_STOP)
 
 
 def _await_group_end(group: int, patience: float) -> None:

@@ -58,3 +58,33 @@ def require_active(client: httpx.Client, server: RunningServer) -> dict[str, Any
             "若设置了 VLLM_PLUGINS，其中必须包含 ascend_vl；ascend-vl 必须与 vLLM 安装在同一环境。",
         ),
     )
+
+
+def require_adaptations(status: dict[str, Any], server: RunningServer) -> None:
+    """Every adaptation that the plan counts on is in force in every worker. Raises AscendVLError `adaptation-missing`.
+
+    A worker decides by itself, from the probes' answers that it finds; without this a server whose workers found none
+    would answer, and wrongly.
+    """
+    from ascend_vl.adaptations.record import IN_FORCE
+
+    lacking = []
+    for worker in status["workers"]:
+        states = {outcome["id"]: outcome["state"] for outcome in worker["adaptations"]}
+        lacking += [
+            f"worker {worker['rank']}: {name} {states.get(name, 'unknown')}"
+            for name in server.plan.adaptations
+            if states.get(name) not in IN_FORCE
+        ]
+    if not lacking:
+        return
+    cause = "; ".join(lacking)
+    raise AscendVLError(
+        "adaptation-missing",
+        Text("A worker of the server does without an adaptation that it needs.", "服务的某个进程缺少所需的适配。"),
+        Text(cause, cause),
+        Text(
+            f"Start it again: the probes' answers were not the same in the workers. Its log is {server.log_path}.",
+            f"请重新启动：各进程读到的探测结果不一致。日志：{server.log_path}",
+        ),
+    )

@@ -187,7 +187,11 @@ def _preference(listed: list[Any], own: int, other: int) -> float:
 def _text(a: Answer, b: Answer) -> dict[str, Any]:
     if a.token_ids is not None and b.token_ids is not None:
         at = metrics.first_divergence(a.token_ids, b.token_ids)
-        return _entry("text", "same") if at is None else _entry("text", "differs", _from(at))
+        if at is not None:
+            return _entry("text", "differs", _from(at))
+        if a.text != b.text:
+            why = Text("the token ids are equal, the texts are not", "词元 id 相同，文本不同")
+            return _entry("text", "differs", why)
     if a.text == b.text:
         return _entry("text", "same")
     return _entry("text", "differs", Text("the texts are not equal", "文本不相同"))

@@ -37,7 +37,9 @@ def compare(base: Run, candidate: Run, requirements: Sequence[Requirement]) -> d
     ceiling = min((side["token_match"] for side in agreement.values() if side["token_match"] is not None), default=1.0)
     required = [_judge(requirement, cases, summary, ceiling) for requirement in requirements]
     asked_otherwise = [case["id"] for case in cases if case["chain"][0]["status"] == "differs"]
-    good = all(item["passed"] for item in required) and not any(one_sided.values()) and not asked_otherwise and cases
+    changed = {side.name: changed_files(side.path) for side in (base, candidate) if not side.bare}
+    complete = cases and not any(one_sided.values())
+    good = all(item["passed"] for item in required) and complete and not asked_otherwise and not any(changed.values())
     return {
         "schema": SCHEMA,
         "base": _side(base),
@@ -49,7 +51,7 @@ def compare(base: Run, candidate: Run, requirements: Sequence[Requirement]) -> d
         "summary": summary,
         "required": required,
         "self_agreement": {**agreement, "ceiling": ceiling},
-        "notes": _notes(base, candidate),
+        "notes": _notes(base, candidate, changed),
         "emulated": base.emulated or candidate.emulated,
         "verdict": "pass" if good else "fail",
     }
@@ -189,7 +191,7 @@ def _not_applicable(case: dict[str, Any], metric: str) -> bool:
     return str(case["reasons"].get(metric, "")).startswith(NOT_APPLICABLE)
 
 
-def _notes(base: Run, candidate: Run) -> list[dict[str, str]]:
+def _notes(base: Run, candidate: Run, changed: dict[str, list[str]]) -> list[dict[str, str]]:
     """What a reader must know before the numbers, in both languages."""
     notes = []
     dtypes = base.info.get("dtype"), candidate.info.get("dtype")
@@ -199,12 +201,11 @@ def _notes(base: Run, candidate: Run) -> list[dict[str, str]]:
             f"比较的是两种数据类型：{dtypes[0]} 与 {dtypes[1]}；仅舍入误差就可能使回答不同",
         )
         notes.append(text._asdict())
-    for side in (base, candidate):
-        changed = [] if side.bare else changed_files(side.path)
-        if changed:
+    for name, files in changed.items():
+        if files:
             text = Text(
-                f"{side.name}: changed since it was recorded: {', '.join(changed[:5])}",
-                f"{side.name}：记录之后被修改：{'、'.join(changed[:5])}",
+                f"{name}: changed since it was recorded, so nothing passes: {', '.join(files[:5])}",
+                f"{name}：记录之后被修改，因此不能判为通过：{'、'.join(files[:5])}",
             )
             notes.append(text._asdict())
     return notes
