@@ -21,7 +21,10 @@ demo: setup ## serve the bundled model on this CPU, look at a picture, verify, r
 test: lint ## set-up, lint, types and all tests but those on the emulated NPU
 	$(RUN) -m pytest -m "not emulated"
 
-test-emulated: stacks ## the tests on the emulated NPU (unmodified vllm-ascend 0.18.0 and 0.23.0.post1)
+test-faults: stacks ## each modelled fault and its cure, on the emulated NPU: what CI runs beside `make test`
+	$(RUN) -m pytest -m emulated tests/adaptations
+
+test-emulated: stacks ## all tests on the emulated NPU (unmodified vllm-ascend 0.18.0 and 0.23.0.post1)
 	$(RUN) -m pytest -m emulated
 
 lint: setup ## ruff and mypy
@@ -46,4 +49,4 @@ stacks: setup ## the unmodified vllm-ascend releases beside torch, for the emula
 stacks-all: ## the same with 0.11.0 and the early warning 0.26.0rc1
 	@$(MAKE) stacks STACKS="0.11.0 0.18.0 0.23.0.post1 0.26.0rc1"
 
-.PHONY: help setup demo test test-emulated lint train eval-demo matrix
+.PHONY: help setup demo test test-faults test-emulated lint train eval-demo matrix

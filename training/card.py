@@ -114,9 +114,9 @@ def text(checkpoint: Path, result: dict[str, Any]) -> str:
     trained = json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))
     weights = (checkpoint / "model.safetensors").stat().st_size
     how = (
-        "questions asked of a served model over its OpenAI-compatible API, temperature 0"
+        "questions and captions sent to a served model over HTTP (temperature 0; drawings by its default recipe)"
         if result["how"] == "served"
-        else "questions scored teacher-forced in the training forward (no server)"
+        else "no server: questions scored teacher-forced in the training forward, drawings by the training sampler"
     )
     missed = [b.name for b in bars(result) if "missed" in b.verdict()]
     wrong = "\n".join(
@@ -142,8 +142,8 @@ order it was trained on. What it draws: such a picture, 128x128, from a caption 
 
 ## Measured
 
-Commit {result["commit"][:12]}, {result["date"]}; {how}; drawings by the training sampler (flash,
-28 steps). {result["scenes"]} held-out scenes and {result["pairs"]} held-out pairs, seed {result["seed"]}: every
+Commit {result["commit"][:12]}, {result["date"]}; {how}
+(flash, 28 steps). {result["scenes"]} held-out scenes and {result["pairs"]} held-out pairs, seed {result["seed"]}: every
 two-shape combination in them was kept out of training, and so was every pixel. One training seed ({trained["seed"]}),
 one run; with n = 500 the standard error at 90 % is 1.3 points.
 A question counts as right only if the whole answer is.

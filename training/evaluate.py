@@ -1,7 +1,7 @@
 """Score the demo checkpoint on held-out scenes and write its model card: `python -m training.evaluate`.
 
-Questions go to a served model (`--url`, any OpenAI-compatible server) or through the training forward (`--local`).
-Drawings are made by the training sampler and judged by the classical detector.
+Questions and captions to draw go to a served model (`--url`, `--serve`), or through the training forward and the
+training sampler (`--local`). Drawings are judged by the classical detector.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from .language import LANGS, Lang
 from .model import DemoModel
 
 CHECKPOINT = Path(__file__).resolve().parent.parent / "src" / "ascend_vl" / "demo" / "checkpoint"
+# Captions and as many seeds -> pictures, uint8 [height, width, 3].
+Draw = Callable[[list[str], list[int]], list[np.ndarray]]
 SIZES = ((128, 128), (160, 160), (192, 128), (128, 160), (192, 192))
 
 
@@ -143,14 +146,38 @@ def data_url(pixels: np.ndarray) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
+def address(url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
+    """Base URL with /v1, and the headers that carry the key."""
+    return url.rstrip("/").removesuffix("/v1") + "/v1", {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+def draw_served(url: str, api_key: str | None) -> Draw:
+    """Draws captions, each with its seed, by a server's POST /v1/images/generations, one after another."""
+    import httpx
+
+    base, headers = address(url, api_key)
+
+    def draw(captions: list[str], seeds: list[int]) -> list[np.ndarray]:
+        drawn = []
+        with httpx.Client(headers=headers, timeout=600, trust_env=False) as client:
+            for caption, seed in zip(captions, seeds, strict=True):
+                body = {"prompt": caption, "seed": seed, "size": "128x128", "response_format": "b64_json"}
+                reply = client.post(f"{base}/images/generations", json=body)
+                reply.raise_for_status()
+                png = base64.b64decode(reply.json()["data"][0]["b64_json"])
+                drawn.append(np.asarray(Image.open(io.BytesIO(png)).convert("RGB")))
+        return drawn
+
+    return draw
+
+
 async def answer_served(
     url: str, sheets: list[Sheet], concurrency: int, api_key: str | None, tick: Callable[[], None]
 ) -> list[Mark]:
     """Ask a server, greedily, one request per question."""
     import httpx
 
-    base = url.rstrip("/").removesuffix("/v1") + "/v1"
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    base, headers = address(url, api_key)
     async with httpx.AsyncClient(headers=headers, timeout=600, trust_env=False) as client:
         listing = await client.get(f"{base}/models")
         listing.raise_for_status()
@@ -204,14 +231,14 @@ def table(marks: Iterable[Mark]) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def score_drawings(
-    net: DemoModel, requests: list[tuple[world.Scene, Lang, str]], first_seed: int, tick: Callable[[int], None]
+    draw: Draw, requests: list[tuple[world.Scene, Lang, str]], first_seed: int, tick: Callable[[int], None]
 ) -> tuple[dict[str, dict[str, float]], list[np.ndarray]]:
     """language (and "all") -> n and share right in each respect."""
     verdicts: dict[str, list[dict[str, bool]]] = defaultdict(list)
     pictures: list[np.ndarray] = []
     for start in range(0, len(requests), 32):
         some = requests[start : start + 32]
-        drawn = sampler.draw(net, [r[2] for r in some], [first_seed + start + i for i in range(len(some))])
+        drawn = draw([r[2] for r in some], [first_seed + start + i for i in range(len(some))])
         for (scene, lang, _), pixels in zip(some, drawn, strict=True):
             verdict = detector.judge(scene, detector.detect(pixels))
             verdicts[lang].append(verdict)
@@ -238,7 +265,7 @@ def quick_look(net: DemoModel, picture_path: Path) -> dict[str, Any]:
         for kind, by_lang in table(answer_locally(net, sheets)).items()
     }
     requests = [drawing_request("look", 0, i) for i in range(32)]
-    shares, pictures = score_drawings(net, requests, 1000, lambda n: None)
+    shares, pictures = score_drawings(partial(sampler.draw, net), requests, 1000, lambda n: None)
     contact_sheet(pictures).save(picture_path)
     return result | {"drawings": {k: round(v, 3) for k, v in shares["all"].items()}}
 
@@ -312,7 +339,8 @@ def evaluate(args: argparse.Namespace) -> int:
         marks = answer_locally(net, sheets)
     asked = time.monotonic()
     requests = [drawing_request("evaluation", args.seed, i) for i in range(args.drawings)]
-    shares, _ = score_drawings(net, requests, 10_000 * args.seed, Ticker("drawings", len(requests)))
+    draw = draw_served(args.url, args.api_key) if args.url else partial(sampler.draw, net)
+    shares, _ = score_drawings(draw, requests, 10_000 * args.seed, Ticker("drawings", len(requests)))
 
     judged = []
     for i in range(args.scenes):

@@ -37,6 +37,9 @@ CARDS: tuple[tuple[str, int | None, Text], ...] = (
 )
 
 
+SOURCES = {"rule": Text("rule", "规则"), "default": Text("default", "默认"), "user": Text("user", "用户")}
+
+
 def main() -> int:
     """Write or check every page."""
     stale = []
@@ -90,6 +93,16 @@ def head(*names: Text) -> list[str]:
     return [cells(*names), cells(*("---" for _ in names))]
 
 
+def sentences(title: Text, text: Text) -> Text:
+    """A title and a text in one cell."""
+    return Text(f"{title.en}. {text.en}", f"{title.zh}。{text.zh}")
+
+
+def labelled(label: Text, value: object) -> str:
+    """`label: value` with the colon of the language."""
+    return str(Text(f"{label.en}: {value}", f"{label.zh}：{value}"))
+
+
 def links(evidence: tuple[str, ...]) -> str:
     """Evidence as short links; a published port as its file."""
     shown = []
@@ -120,7 +133,7 @@ def releases() -> str:
         cann = f"{row.cann or '-'} ({row.cann_310p or '-'})"
         lines.append(
             cells(
-                row.id.removeprefix("vllm-ascend-"),
+                row.release,
                 f"**{WORDS[row.on_310p]}** {row.why_310p}",
                 f"**{WORDS[row.on_a2]}** {row.why_a2}",
                 row.vllm,
@@ -189,7 +202,7 @@ def checks() -> str:
     conditions: list[Condition] = [*table().commands]
     conditions += [condition for row in (*table().flags, *table().environment) for condition in row.findings]
     for row in conditions:
-        text = f"{row.title}. {row.text}"
+        text = sentences(row.title, row.text)
         lines.append(cells(f"`{row.id}`", row.severity, text, row.fix, f"{row.tag} {links(row.evidence)}"))
     return "\n".join(lines)
 
@@ -200,7 +213,7 @@ def environment() -> str:
     lines = [str(title), ""]
     lines += head(Text("variable", "变量"), Text("what", "说明"), Text("known how", "依据"))
     for row in table().environment:
-        lines.append(cells(f"`{row.name}`", f"{row.title}. {row.text}", f"{row.tag} {links(row.evidence)}"))
+        lines.append(cells(f"`{row.name}`", sentences(row.title, row.text), f"{row.tag} {links(row.evidence)}"))
     return "\n".join(lines)
 
 
@@ -274,7 +287,7 @@ def plan_page(row: KnownModel, card: str, chips: int | None, where: Text) -> str
     ]
     release = f"vllm-ascend {machine.vllm_ascend}, `{image_of(str(machine.vllm_ascend), machine.kind)}`"
     if machine.chips:
-        lines += [f"{Text('Release', '版本')}: {release}", ""]
+        lines += [labelled(Text("Release", "版本"), release), ""]
     plan, refusal = planned(row, card, chips)
     if plan is None:
         assert refusal is not None
@@ -293,13 +306,13 @@ def body(plan: Plan) -> list[str]:
     lines += head(Text("value", "取值"), Text("", ""), Text("from", "来源"), Text("because", "原因"))
     for value in plan.values:
         rule = f" (`{value.rule_id}`)" if value.rule_id else ""
-        lines.append(cells(f"`{value.name}`", f"`{value.value}`", value.source, f"{value.reason}{rule}"))
+        lines.append(cells(f"`{value.name}`", f"`{value.value}`", SOURCES[value.source], f"{value.reason}{rule}"))
     lines += ["", f"## {Text('Memory', '内存')}", "", f"{memory_sum(memory)}", ""]
-    lines += [f"{Text('KV cache', 'KV 缓存')}: {kv} {Text('tokens', 'token')}.", ""]
+    lines += [labelled(Text("KV cache", "KV 缓存"), Text(f"{kv} tokens.", f"{kv} token。")), ""]
     if plan.machine.chips:
         listed = ", ".join(f"`{name}`" for name in plan.adaptations) or str(Text("none", "无"))
         expected = Text("Adaptations expected until a probe says otherwise", "在探测给出结论前预计生效的适配")
-        lines += [f"{expected}: {listed}", ""]
+        lines += [labelled(expected, listed), ""]
     if plan.warnings:
         lines += [f"## {Text('Warnings', '警告')}", "", *(f"- {warning}" for warning in plan.warnings), ""]
     lines += [f"## {Text('Container', '容器')}", "", "```bash", FORMS["docker"](plan).strip(), "```", ""]
@@ -308,7 +321,7 @@ def body(plan: Plan) -> list[str]:
 
 def evidence(row: KnownModel) -> list[str]:
     """Where the model's numbers are from."""
-    return [f"{Text('Evidence', '依据')}: {TAGS[row.tag]}, {links(row.evidence)}, {row.date}"]
+    return [labelled(Text("Evidence", "依据"), f"{TAGS[row.tag]}, {links(row.evidence)}, {row.date}")]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python
 """Writes src/ascend_vl/rules/data/vllm_flags.json: the options of `vllm serve` by release, from vLLM's own parser.
 
-    vllm_flags.py RELEASE    adds or renews one vllm-ascend release (or `cpu`), in an environment that has it
+vllm_flags.py RELEASE    adds or renews one vllm-ascend release (or `cpu`), in an environment that has it
 
-    PYTHON=.venv-ascend-0.18.0/bin/python
-    .venv/bin/python -m npu_emulator --chip 910B3 --stack 0.18.0 -- $PYTHON scripts/rules/vllm_flags.py 0.18.0
-    .venv/bin/python scripts/rules/vllm_flags.py cpu
+PYTHON=.venv-ascend-0.18.0/bin/python
+.venv/bin/python -m npu_emulator --chip 910B3 --stack 0.18.0 -- $PYTHON scripts/rules/vllm_flags.py 0.18.0
+.venv/bin/python scripts/rules/vllm_flags.py cpu
 """
 
 import argparse
@@ -19,8 +19,10 @@ TABLE = Path(__file__).parents[2] / "src/ascend_vl/rules/data/vllm_flags.json"
 
 def names() -> list[str]:
     """Every option that the parser of `vllm serve` here has, in all its spellings."""
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
-
+    try:
+        from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    except ImportError:
+        from vllm.entrypoints.openai.cli_args import make_arg_parser
     try:
         from vllm.utils.argparse_utils import FlexibleArgumentParser
     except ImportError:

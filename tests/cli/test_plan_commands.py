@@ -97,6 +97,36 @@ def test_forms(run: Run, form: str) -> None:
     assert out.strip()
 
 
+def test_plan_warns_of_what_lint_calls_an_error(run: Run) -> None:
+    code, out, _ = run("plan", "qwen3-vl-8b", "--chip", "300i-duo", "--json", "--max-model-len", "100000")
+    assert code == 0 and any("16384" in warning for warning in json.loads(out)["warnings"])
+    _, out, _ = run("plan", "qwen3-vl-8b", "--chip", "300i-duo", "--json", "--max-model-length", "100", "--lang", "en")
+    assert any("Did you mean --max-model-len?" in warning for warning in json.loads(out)["warnings"])
+    _, out, _ = run("plan", "qwen3-vl-8b", "--chip", "300i-duo", "--json")
+    assert json.loads(out)["warnings"] == []
+
+
+def test_a_model_that_is_not_known_is_told_which_are(run: Run) -> None:
+    code, out, _ = run("plan", "qwen3-vl-235b", "--chip", "a3", "--json")
+    error = json.loads(out)["error"]
+    assert (code, error["code"]) == (2, "model-not-found") and "qwen3-vl-8b" in error["do"]
+
+
+def test_a_directory_without_a_model_is_none(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("x")
+    code, out, _ = run("inspect", str(tmp_path), "--json")
+    assert (code, json.loads(out)["error"]["code"]) == (2, "model-not-found")
+
+
+def test_an_id_with_two_meanings_has_both_explained(run: Run) -> None:
+    _, out, _ = run("doctor", "--explain", "does-not-fit", "--json", "--lang", "en")
+    value = json.loads(out)
+    assert value["kind"] == "error of ascend-vl" and any("KV cache" in line["text"] for line in value["lines"])
+    assert not any(line["text"] == "{...}" for line in value["lines"])
+    code, out, _ = run("doctor", "--explain", "unpad-borders", "--json")
+    assert code == 0 and "_npu_flash_attention_unpad" in json.loads(out)["title"]
+
+
 def test_options_of_vllm_are_passed_through(run: Run) -> None:
     _, out, _ = run("plan", "qwen3-vl-8b", "--chip", "300i-duo", "--json", "--", "--seed", "7")
     assert json.loads(out)["command"][-2:] == ["--seed", "7"]

@@ -63,6 +63,16 @@ def test_every_model_and_card_has_a_page(pages: dict[str, str]) -> None:
         assert "not run on this card" in pages[path]
 
 
+@pytest.mark.parametrize("readme", ["README.md", "README.zh.md"])
+def test_the_lengths_on_the_first_page_are_the_plans(pages: dict[str, str], readme: str) -> None:
+    rows = [line for line in (ROOT / readme).read_text("utf-8").splitlines() if line.startswith("| ")][1:4]
+    assert len(rows) == 3
+    for row, model in zip(rows, ("qwen3-vl-8b", "qwen3-vl-32b", "hidream-o1-image"), strict=True):
+        for cell, card in zip(row.split("|")[2:4], ("300i-duo", "800i-a2"), strict=True):
+            length = re.search(r"`max_model_len` \| `(\d+)`", pages[f"en/plans/{model}-{card}.md"])
+            assert length is not None and re.search(r"\d+", cell)[0] == length[1], (readme, row)  # type: ignore[index]
+
+
 def test_links_between_pages_lead_somewhere(pages: dict[str, str]) -> None:
     for path, text in pages.items():
         for target in re.findall(r"\]\((?!https://)([^)]+)\)", text):

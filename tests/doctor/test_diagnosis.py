@@ -8,16 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from ascend_vl.adaptations import Finding
 from ascend_vl.errors import AscendVLError
+from ascend_vl.language import Text
 from ascend_vl.machine import Holder, Machine, describe
 from ascend_vl.machine.checks import troubles
 from ascend_vl.machine.detect import chips_from_smi
 from ascend_vl.plan.diagnosis import examine, run_probes, server_status
+from ascend_vl.probes import runner
+from ascend_vl.probes.shapes import Shapes
 from ascend_vl.rules import table
 
 DATA = Path(__file__).parents[1] / "data/npu-smi"
 DUO = describe(chip="300i-duo")
-RELEASES = [row.id.removeprefix("vllm-ascend-") for row in table().versions]
+RELEASES = [row.release for row in table().versions]
 
 
 def ids(machine: Machine) -> list[str]:
@@ -149,6 +153,29 @@ def test_probes_need_chips() -> None:
     assert caught.value.code == "nothing-to-probe"
 
 
+def test_what_probes_answer_decides_the_adaptations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def ask(name: str, shapes: Shapes, **_: object) -> Finding:
+        asked.append(name)
+        assert (shapes.dtype, shapes.head_size) == ("float16", 72)
+        return Finding(name == "index-put", Text("as answered", "如所答"))
+
+    monkeypatch.setenv("ASCEND_VL_CACHE", str(tmp_path))
+    monkeypatch.setattr(runner, "ask", ask)
+    heard: list[str] = []
+    machine = real(driver="25.5.1")
+    findings = run_probes(machine, False, lambda name, finding: heard.append(name))
+    assert heard == asked == list(findings) and "index-put" in asked
+    states = {one.id: one.state for one in examine(machine, findings).adaptations}
+    assert states["embedding-merge"] == "active"
+    assert states["float16"] == "probed-fine"
+    # What was asked once is kept and not asked again.
+    asked.clear()
+    assert run_probes(machine, False) == findings
+    assert asked == []
+
+
 def test_emulated_says_so() -> None:
     found = examine(real(emulated=True))
     assert any("emulated" in value for _, value in found.facts)
@@ -193,6 +220,8 @@ def server() -> Iterator[str]:
     ("answer", "wanted"),
     [
         ((200, b'{"workers": [{"adaptations": [{"id": "float16", "state": "active"}]}]}'), "worker 0: float16: active"),
+        ((200, b'{"versions": {"vllm": "0.18.0"}}'), "its packages: vllm 0.18.0"),
+        ((200, b'{"versions": {"torch-npu": "2.9.0+emulated"}}'), "emulated: that server runs on no hardware"),
         ((401, b""), "the key is missing or wrong: --api-key"),
         ((404, b""), "ascend-vl is not active in that server"),
         ((200, b"no json"), "the status is no JSON"),

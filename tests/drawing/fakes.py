@@ -36,6 +36,7 @@ class FakeWorkers:
     sessions: dict[str, dict[str, int]] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
     in_flight: int = 0
+    give_way: int = 0
     most_in_flight: int = 0
 
     async def rpc(self, method: str, args: tuple[Any, ...]) -> list[dict[str, Any]]:
@@ -70,7 +71,10 @@ class FakeWorkers:
         self.sessions[name] = {"slices": 0, "steps": steps, "bytes": size}
         return self._status(name)
 
-    def drawing_advance(self, name: str, layers: int) -> dict[str, Any]:
+    def drawing_advance(self, name: str, layers: int, chat: bool = False) -> dict[str, Any]:
+        if chat and self.give_way > 0:
+            self.give_way -= 1
+            return {**self._status(name), "units": 0, "seconds": 0.0, "gave_way": True}
         self.sessions[name]["slices"] += 1
         return {**self._status(name), "units": layers, "seconds": 0.001 * layers}
 

@@ -203,6 +203,28 @@ def test_slices_grow_to_the_wanted_length_and_not_beyond() -> None:
     run(body())
 
 
+def test_a_slice_that_gave_way_is_asked_for_again_and_counts_for_nothing() -> None:
+    async def body() -> None:
+        workers = FakeWorkers(give_way=5)
+        one = Lane(workers.rpc, LaneSettings(), 100, lambda job: 1, lambda: None, lambda: True)
+        await one.draw(job(steps=3))
+        advanced = [name for method, name in workers.calls if method == "drawing_advance"]
+        assert len(advanced) == 3 * 2 + 5 and len((await one.status())["slice_seconds"]) == 3 * 2
+
+    run(body())
+
+
+def test_a_slice_does_not_give_way_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ascend_vl.drawing.lane.PATIENCE", 0.02)
+
+    async def body() -> None:
+        workers = FakeWorkers(give_way=10**9)
+        one = Lane(workers.rpc, LaneSettings(), 100, lambda job: 1, lambda: None, lambda: True)
+        assert (await one.draw(job(steps=1))).pixels
+
+    run(body())
+
+
 def test_sessions_that_nobody_wants_are_dropped_at_the_next_begin() -> None:
     async def body() -> None:
         workers = FakeWorkers()

@@ -252,6 +252,27 @@ def test_nothing_raises_and_nothing_stays(
     assert worker.drawing_end("a")["sessions"] == 0
 
 
+def test_beside_chat_a_second_slice_waits_for_a_step(tiny: Path, worker: bare.BareWorker, job_of: Any) -> None:
+    from types import SimpleNamespace
+
+    steps: list[int] = []
+    model = worker.model_runner.get_model()
+    beside = bare.BareWorker(model, worker.device)
+    beside.model_runner = SimpleNamespace(
+        get_model=lambda: model, execute_model=lambda scheduled: steps.append(scheduled.total_num_scheduled_tokens)
+    )
+    beside.drawing_begin("a", to_wire(job_of("t2i")), ["a"])
+    beside.drawing_begin("b", to_wire(job_of("dev")), ["a", "b"])
+    first = beside.drawing_advance("a", 1, True)
+    assert first["units"] == 1 and "gave_way" not in first
+    assert beside.drawing_advance("a", 1, True)["gave_way"] and beside.drawing_advance("b", 1, True)["gave_way"]
+    beside.model_runner.execute_model(SimpleNamespace(total_num_scheduled_tokens=0))
+    assert beside.drawing_advance("b", 1, True)["gave_way"]
+    beside.model_runner.execute_model(SimpleNamespace(total_num_scheduled_tokens=3))
+    assert beside.drawing_advance("b", 1, True)["units"] == 1 and steps == [0, 3]
+    assert beside.drawing_advance("b", 1, False)["units"] == 1
+
+
 def test_a_drawing_nobody_names_any_more_is_dropped(worker: bare.BareWorker, job_of: Any) -> None:
     worker.drawing_begin("a", to_wire(job_of("t2i")), ["a"])
     worker.drawing_begin("b", to_wire(job_of("t2i")), ["b"])

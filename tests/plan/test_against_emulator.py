@@ -85,18 +85,18 @@ def test_the_workspace_for_drawing_is_exact(model: Model, counted: dict[str, Any
 
 
 def test_the_tower_is_an_upper_estimate_within_a_fifth(model: Model, counted: dict[str, Any]) -> None:
-    assert len(counted["tower"]) == 3
-    for tokens, peak in counted["tower"]:
-        estimate = tower_bytes(model, tokens, "float16", 1, on_npu=True)
-        assert peak <= estimate <= 1.2 * peak, (tokens, estimate, peak)
+    ratios = [tower_bytes(model, tokens, "float16", 1, on_npu=True) / peak for tokens, peak in counted["tower"]]
+    assert len(ratios) == 3
+    assert all(1 <= ratio <= 1.2 for ratio in ratios), (ratios, counted["tower"])
 
 
 def test_a_drawing_is_an_upper_estimate_within_a_fifth(checkpoint: Path, counted: dict[str, Any]) -> None:
     shape = budget.Shape.of(json.loads((checkpoint / "config.json").read_text()), 2)
-    assert len(counted["drawing"]) == 3
-    for target, references, prefixes, peak in counted["drawing"]:
-        estimate = budget.request_bytes(shape, target, references, prefixes)
-        assert peak <= estimate <= 1.2 * peak, (target, references, prefixes, estimate, peak)
+    # The counter knows no fragmentation, so the allowance for it is left out.
+    estimates = [budget.request_bytes(shape, *sizes) / budget.FRAGMENTATION for *sizes, _ in counted["drawing"]]
+    ratios = [estimate / sizes[-1] for estimate, sizes in zip(estimates, counted["drawing"], strict=True)]
+    assert len(ratios) == 3
+    assert all(1 <= ratio <= 1.2 for ratio in ratios), (ratios, counted["drawing"])
 
 
 def test_what_is_held_beside_weights_and_kv_cache_within_a_fifth(model: Model, counted: dict[str, Any]) -> None:

@@ -69,6 +69,16 @@ def test_the_ports_flags_for_32b_on_two_chips_are_refused_with_the_sum() -> None
         assert number in refusal.why.en and number in refusal.why.zh
 
 
+def test_one_chip_of_a_card_too_few_is_told_of_the_other() -> None:
+    refusal = refused("qwen3-vl-32b", Wishes(), chip="300i-duo", chips=1)
+    changes = {change.what: change for change in refusal.plan.memory.changes}
+    both = changes["tensor_parallel_size, max_model_len"]
+    assert both.memory.fits and both.choice.tensor_parallel == 2
+    length = both.choice.max_model_len
+    assert f"--tensor-parallel-size 2 --max-model-len {length} (2 chips" in refusal.do.en
+    assert planned("qwen3-vl-32b", Wishes(), chip="300i-duo", chips=2).value("max_model_len") == length
+
+
 def test_what_would_fit_is_offered_and_does() -> None:
     wishes = Wishes(tensor_parallel_size=2, gpu_memory_utilization=0.75, max_model_len=8192)
     refusal = refused("qwen3-vl-32b", wishes, chip="300i-duo", chips=2)

@@ -15,6 +15,7 @@ import pytest
 
 from ascend_vl.errors import AscendVLError
 from ascend_vl.plan import pack
+from ascend_vl.rules import version_row
 
 GROUP = "vllm.general_plugins"
 
@@ -125,6 +126,13 @@ def test_impossible_choices(tmp_path: Path, architectures: list[str], python: st
     with pytest.raises(AscendVLError) as caught:
         pack.pack(tmp_path / "out", architectures, python)
     assert caught.value.code == "pack-choice"
+
+
+@pytest.mark.parametrize("chip", ["310P", "A2", "A3"])
+def test_the_wheels_are_for_the_python_of_the_image(chip: str) -> None:
+    release = pack.containerfile(chip).partition("vllm-ascend:v")[2].split("-")[0].split()[0]
+    row = version_row(release)
+    assert row is not None and pack.python_of(chip) == row.python[1]
 
 
 def test_a_directory_with_something_in_it(tmp_path: Path) -> None:

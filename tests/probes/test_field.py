@@ -78,7 +78,7 @@ def test_conformance_is_judged(changes, repeated, fault):
 
 def test_what_is_refused_before_the_chip_is_asked_is_no_verdict(tmp_path):
     missing = runner.converse({"question": "hidream-text", "model": str(tmp_path)}, 60, field_engine.COMMAND)
-    assert (missing.fault, missing.numbers["code"]) == (None, "checkpoint-defective")
+    assert (missing.fault, missing.numbers["code"]) == (None, "model-not-found")
     unknown = runner.converse({"question": "nothing", "model": str(tmp_path)}, 60, field_engine.COMMAND)
     assert unknown.fault is None
 

@@ -1,12 +1,14 @@
 """An OpenAI-compatible server with known behaviour: `python fake_server.py MODE`; prints its port.
 
 Modes: vllm (token ids, log probabilities), plain (refuses every field that OpenAI's API does not have), late (answers
-each request with the answer to the one before), jitter (no two answers alike), crash (500), key (wants a key).
+each request with the answer to the one before), jitter (no two answers alike), crash (500), key (wants a key), mute (as
+vllm, but never answers a request for prompt_logprobs).
 """
 
 import hashlib
 import json
 import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -54,6 +56,8 @@ class Handler(BaseHTTPRequestHandler):
         unknown = body.keys() - PLAIN
         if self.mode == "plain" and unknown:
             return self.reply(400, {"error": {"message": f"Unrecognized request argument: {sorted(unknown)[0]}"}})
+        if self.mode == "mute" and body.get("prompt_logprobs"):
+            threading.Event().wait()
         self.seen.append(body)
         text = answer(body["messages"])
         if self.mode == "late":
@@ -76,5 +80,6 @@ class Handler(BaseHTTPRequestHandler):
 if __name__ == "__main__":
     Handler.mode = sys.argv[1]
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
     print(server.server_port, flush=True)
     server.serve_forever()

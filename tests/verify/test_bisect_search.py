@@ -8,6 +8,7 @@ import os
 import numpy as np
 import pytest
 
+from ascend_vl.adaptations.record import MachineFacts
 from ascend_vl.errors import AscendVLError
 from ascend_vl.verify import bisect, cures, looks, report
 from ascend_vl.verify.cases import Case
@@ -109,6 +110,8 @@ def test_a_bisection_is_reported_and_recomputed(tmp_path, invoice, make_run):
     make_run("found/candidate", [invoice(token_ids=[1, 2, 3])])
     keep(out / "points" / "visual.blocks.0", [[3.0, 4.0]], [[3.0, 4.0]], [[3.0, 5.0]])
     step = {"point": "visual.blocks.0", "reference_error": 0.0, "engine_error": 0.2, "limit": 1e-5, "strays": True}
+    keep(out / "trials" / "rotary-dtype" / "visual.blocks.0", [[3.0, 4.0]], [[3.0, 4.0]], [[3.0, 4.0]])
+    trial = {"trial": "rotary-dtype", "reference_error": 0.0, "engine_error": 0.0, "limit": 1e-5, "strays": False}
     finding = {
         **{"schema": 1, "verdict": "FAIL", "stage": "tower", "module": "visual.blocks.0", "operator": "rotary (X)"},
         **{
@@ -121,7 +124,11 @@ def test_a_bisection_is_reported_and_recomputed(tmp_path, invoice, make_run):
             "dtype": "float32",
             "emulated": True,
         },
-        **{"steps": [step], "shapes": ["0: float16[1, 8]"], "cure": {"adaptation": "rotary-dtype", "confirmed": True}},
+        **{
+            "steps": [step, trial],
+            "shapes": ["0: float16[1, 8]"],
+            "cure": {"adaptation": "rotary-dtype", "confirmed": True},
+        },
     }
     write_json(out / "bisect.json", finding)
     write_manifest(out)
@@ -134,6 +141,10 @@ def test_a_bisection_is_reported_and_recomputed(tmp_path, invoice, make_run):
     keep(out / "points" / "visual.blocks.0", [[3.0, 4.0]], [[3.0, 4.0]], [[3.0, 4.1]])
     write_manifest(out)
     assert any("visual.blocks.0" in problem for problem in report.check(out))
+    keep(out / "points" / "visual.blocks.0", [[3.0, 4.0]], [[3.0, 4.0]], [[3.0, 5.0]])
+    keep(out / "trials" / "rotary-dtype" / "visual.blocks.0", [[3.0, 4.0]], [[3.0, 4.0]], [[3.0, 5.0]])
+    write_manifest(out)
+    assert any("rotary-dtype visual.blocks.0" in problem for problem in report.check(out))
 
 
 def test_what_cannot_be_bisected_is_refused(tmp_path):
@@ -168,18 +179,20 @@ def test_a_trial_forces_its_adaptation_even_where_the_user_suppressed_it(monkeyp
 
 def test_what_is_in_force_already_is_not_tried_and_the_first_that_heals_is_named():
     states = {"vision-lengths": "handled-upstream", "vision-exact-kernel": "not-applicable"}
-    names = cures.untried("vision attention", states)
-    assert names == ["vision-operator", "vision-exact-kernel", "vision-head-width"]
+    newer, older = (MachineFacts(chip="310P3", vllm_ascend=version) for version in ("0.23.0.post1", "0.18.0"))
+    assert "vision-exact-kernel" not in cures.untried("vision attention", states, older)
+    names = cures.untried("vision attention", states, newer)
+    assert names[:2] == ["vision-exact-kernel", "vision-operator"]
     tried = []
 
     def heals(name):
         tried.append(name)
-        return name == "vision-exact-kernel"
+        return name == "vision-operator"
 
-    assert cures.first(names, heals) == "vision-exact-kernel"
+    assert cures.first(names, heals) == "vision-operator"
     assert tried == names[:2]
     assert cures.first(names, lambda name: False) is None
-    assert cures.untried("linear", {}) == []
+    assert cures.untried("linear", {}, newer) == []
 
 
 def looked(search, invoice, make_run, monkeypatch, change):
@@ -237,3 +250,41 @@ def test_rounding_that_the_reference_shows_too_is_no_fault(search, invoice, make
     assert bisect._look(search, None, *runs, case)["verdict"] == "PASS"
     case["fork"] = {"position": 0, "near_tie": False, "gap_nats": 2.0}
     assert bisect._look(search, None, *runs, case)["verdict"] == "INCONCLUSIVE"
+
+
+def replayed(*kinds, verdict="PASS"):
+    rows = [
+        {"module": f"b.{kind}", "kind": kind, "operator": kind, "inputs": [], "verdict": verdict, "why": "x"}
+        for kind in kinds
+    ]
+    return [{"rank": 0, "place": ".", "operators": rows, "weights": []}]
+
+
+def test_a_block_is_cleared_only_when_all_of_it_was_seen():
+    whole = "vision attention", "rotary", "linear", "layer norm", "gelu"
+    assert bisect._blamed(replayed(*whole), [])["verdict"] == bisect.AMPLIFIED
+    assert bisect._blamed(replayed(*whole[1:]), [])["verdict"] == "INCONCLUSIVE"
+    assert bisect._blamed(replayed(*whole, verdict="INCONCLUSIVE"), [])["verdict"] == "INCONCLUSIVE"
+    assert bisect._blamed(replayed(), [])["verdict"] == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize(("decided", "verdict"), [(True, "INCONCLUSIVE"), (False, "PASS WITH LIMITATIONS")])
+def test_a_block_that_amplifies_rounding_explains_no_other_answer(decided, verdict):
+    found = {"verdict": bisect.AMPLIFIED, "module": "visual.blocks.1", "why": bisect.Text("x", "x")}
+    assert bisect._settled(found, decided)["verdict"] == verdict
+    named = {"verdict": "FAIL", "module": "visual.blocks.1", "why": bisect.Text("x", "x")}
+    assert bisect._settled(named, decided) == named
+
+
+def test_of_wrong_operators_the_furthest_outside_is_the_cause_and_a_wrong_weight_goes_before(tmp_path):
+    def failed(kind, error, rank):
+        row = {"module": f"b.{kind}", "kind": kind, "operator": kind, "inputs": ["0: float16[2]"], "verdict": "FAIL"}
+        numbers = {"target_error": error, "reference_error": 1e-4, "limit": 1e-3, "why": kind, "why_zh": kind}
+        return {"rank": rank, "place": str(tmp_path), "operators": [{**row, **numbers}], "weights": []}
+
+    ranks = [failed("linear", 0.002, 0), failed("rotary", 0.9, 1)]
+    found = bisect._blamed(ranks, [])
+    assert (found["operator"], found["rank"], found["verdict"]) == ("rotary", 1, "FAIL")
+    assert json.loads((tmp_path / "expected.json").read_text())["kind"] == "rotary"
+    weight = bisect._blamed(ranks, [{"tensors": ["lm_head.weight"], "relative": 1.4}])
+    assert weight["operator"] is None and "lm_head.weight" in weight["why"].en

@@ -168,3 +168,14 @@ def test_a_run_reads_back_as_it_was_written(serve, cases, tmp_path):
     run = record(serve("vllm"), cases, tmp_path / "run")
     again = read_run(tmp_path / "run")
     assert (again.info, again.cases, again.answers) == (run.info, run.cases, run.answers)
+
+
+def test_a_server_that_never_answers_for_prompt_logprobs_is_recorded_as_such(serve, cases, tmp_path, monkeypatch):
+    from ascend_vl.verify import remote
+
+    monkeypatch.setattr(remote, "FORCED", httpx.Timeout(0.3))
+    first = json.loads(cases.read_text().splitlines()[0])["id"]
+    options = capture.Options(forced={first: ("abc", [97, 98, 99])}, repeats=0)
+    run = capture.capture(targets.parse(serve("mute")), cases, tmp_path / "run", options)
+    assert "did not answer a request for prompt_logprobs" in run.answers[first].missing["forced"]
+    assert "forced" not in run.answers[first].stages

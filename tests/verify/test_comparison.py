@@ -268,7 +268,42 @@ def test_decode_steps_are_compared_as_far_as_both_sides_said_the_same(invoice, m
     other.logprobs[2] = [(7, -0.1 - shift), (8, -2.5)]
     # Position 3 is reached by the same tokens and chooses otherwise; what follows it is not comparable.
     other.logprobs[3] = [(88, -0.7), (8, -0.1)]
+    other.logprobs[4] = [(9, -5.0), (10, -0.1)]
     case = only(judge(make_run("a", [base]), make_run("b", [other])))
     entry = next(entry for entry in case["chain"] if entry["stage"] == "decode")
     assert entry["status"] == status, entry
     assert entry.get("position") == (2 if status == "differs" else None)
+
+
+def test_unrelated_answers_are_not_similar_in_meaning(invoice, make_run):
+    other = invoice(text="A small dog sleeps under the old tree.")
+    case = only(judge(make_run("a", [invoice()]), make_run("b", [other])))
+    assert case["metrics"]["semantic_similarity"] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("scale", "status"), [(1.0, "same"), (1 + 1e-5, "within"), (1.01, "differs"), (float("nan"), "differs")]
+)
+def test_features_are_compared_by_the_table_of_tolerances(invoice, make_run, scale, status):
+    import numpy as np
+
+    from ascend_vl.verify.summaries import summary
+
+    values = np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32)
+    sides = []
+    for name, factor in (("a", 1.0), ("b", scale)):
+        answer = invoice()
+        tower = {"name": "image 0: features", **summary((values * np.float32(factor)), "float32")}
+        answer.stages["tower"] = [tower]
+        sides.append(make_run(name, [answer]))
+    case = only(judge(*sides))
+    assert next(entry["status"] for entry in case["chain"] if entry["stage"] == "tower") == status
+    assert case["first_difference"] == ("tower" if status == "differs" else None)
+
+
+def test_a_mean_below_its_requirement_fails(invoice, make_run):
+    base = make_run("a", [invoice(), invoice("second")])
+    half = make_run("b", [invoice(), invoice("second", token_ids=[1, 2, 3, 4, 99])])
+    # LCS of 5 6 7 8 9 and 1 2 3 4 99 is nothing: the mean is one half.
+    assert judge(base, half, "token_match.mean=0.5")["verdict"] == "pass"
+    assert judge(base, half, "token_match.mean=0.51")["verdict"] == "fail"

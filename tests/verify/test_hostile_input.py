@@ -9,7 +9,7 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from ascend_vl.cli import ask, capture, compare
+from ascend_vl.cli import ask, capture, compare, verify
 from ascend_vl.cli import report as report_command
 
 DEEP = '{"id":"a","text":"x","fields":' + "[" * 100_000 + "}"
@@ -152,7 +152,7 @@ def test_a_directory_that_cannot_be_written(tmp_path):
 @pytest.fixture
 def two(make_run, invoice):
     """Two runs with the same name in different places."""
-    one, other = make_run("one/A", [invoice()]), make_run("two/A", [invoice(text="else")])
+    one, other = make_run("one/A", [invoice()]), make_run("two/A", [invoice(finish_reason="length")])
     return one, other
 
 
@@ -210,3 +210,9 @@ def test_a_run_that_was_changed_passes_nothing(make_run, invoice):
     answers = other / "answers.jsonl"
     answers.write_text(answers.read_text().replace('"finish_reason": "stop"', '"finish_reason": "length"'))
     assert run(compare, one, other).exit_code == 1
+
+
+def test_a_base_that_is_no_run_is_refused_before_an_engine_starts(tmp_path):
+    base = tmp_path / "base.jsonl"
+    base.write_text("")
+    refused(run(verify, tmp_path, "--base", base, "--out", tmp_path / "out", "--json"), "run-invalid")

@@ -254,3 +254,53 @@ def test_values_that_are_not_finite_stray_even_where_the_reference_does_too():
     assert strays_far({"engine": float("inf"), "reference": float("inf")}, 1e-3)
     assert not strays_far({"engine": 2e-3, "reference": 1e-3}, 1e-3)
     assert strays_far({"engine": 3.1e-3, "reference": 1e-3}, 1e-3)
+
+
+def test_borders_of_all_pictures_do_not_cut_a_call_that_has_one_of_them():
+    inputs = vision_inputs()
+    one = {name: inputs[name][:, :4] for name in ("query", "key", "value")} | {"cu_seqlens": torch.tensor([0, 4])}
+    config = {**CONFIG, "borders": [0, 2, 6]}
+    assert verdict(MMEncoderAttention(), attend(one, [0, 4]), config=config, **one)["verdict"] == "PASS"
+
+
+def test_a_rotary_operator_with_whole_tables_is_known():
+    x, cos, sin = rotary_inputs()
+    right = operators.rotate(x, cos, sin)
+    whole = [torch.cat((table, table), -1)[None, :, None] for table in (cos, sin)]
+    assert verdict(ApplyRotaryEmb(), right, x, *whole)["verdict"] == "PASS"
+
+
+def test_functions_of_the_library_are_seen_where_a_block_calls_them_itself(monkeypatch):
+    import sys
+    import types
+
+    from ascend_vl.verify import replay
+
+    def unpad(query, key, value, seq_len, scale_value, num_heads, num_kv_heads, out):
+        out.copy_(query * 2)
+
+    library = types.SimpleNamespace(_npu_flash_attention_unpad=unpad)
+    monkeypatch.setitem(sys.modules, "torch_npu", library)
+
+    class Block(torch.nn.Module):
+        def forward(self, x):
+            out = torch.empty_like(x)
+            lengths = torch.tensor([0, 4, 4])
+            library._npu_flash_attention_unpad(
+                query=x, key=x, value=x, seq_len=lengths, scale_value=1.0, num_heads=2, num_kv_heads=2, out=out
+            )
+            return out
+
+    model = torch.nn.Module()
+    model.visual = torch.nn.Module()
+    model.visual.blocks = torch.nn.ModuleList([Block(), Block()])
+    watch = replay.BlockWatch(model, "visual.blocks.1")
+    for block in model.visual.blocks:
+        block(noise(8, 2, 72))
+    watch.stop()
+    assert library._npu_flash_attention_unpad is unpad
+    ((name, module, call),) = watch.calls
+    assert name == "visual.blocks.1._npu_flash_attention_unpad"
+    found = operators.judge(name, module, call, {}, CONFIG)
+    assert found["operator"] == "vision attention (_npu_flash_attention_unpad)"
+    assert found["verdict"] == "FAIL" and "query: float16[8, 2, 72]" in found["inputs"]

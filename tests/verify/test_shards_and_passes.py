@@ -135,3 +135,22 @@ def test_a_watch_of_the_last_pass_takes_its_last_row():
     seen = watch.take()
     expected = model.visual.block(torch.tensor([[0.0, 2.0, 1.0, 0.0], [2.0, 0.0, 0.0, 0.0]]))[-1:]
     assert torch.equal(seen, expected.double())
+
+
+class SplitLinear(torch.nn.Linear):
+    """The second of two ranks' rows of a layer (8, 4)."""
+
+    tp_rank, tp_size, output_partition_sizes = 1, 2, (4,)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_ranks_weights_are_held_against_its_part_of_the_checkpoint(wrong):
+    from ascend_vl.verify.weights import compare_module
+
+    whole = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    model = torch.nn.Module()
+    model.visual = torch.nn.Module()
+    model.visual.fc = SplitLinear(4, 4, bias=False)
+    model.visual.fc.weight.data = whole[:4].clone() if wrong else whole[4:].clone()
+    found = compare_module(model, "visual.fc", {"model.visual.fc.weight": whole})
+    assert [item["tensors"] for item in found] == ([["model.visual.fc.weight"]] if wrong else [])

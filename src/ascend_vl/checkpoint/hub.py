@@ -124,8 +124,10 @@ def translate(error: BaseException, hub: HubName, name: str) -> AscendVLError:
         Text(f"{name} could not be read from {site}.", f"无法从 {site} 读取 {name}。"),
         Text(detail, detail),
         Text(
-            f"Check the network; {_ENDPOINTS[hub]} names another server, --from the other hub.",
-            f"请检查网络；可用 {_ENDPOINTS[hub]} 指定镜像，或用 --from 换一个模型站。",
+            f"Check the network; {_ENDPOINTS[hub]} names another server, VLLM_USE_MODELSCOPE=1 or 0 the hub. "
+            "Or give the directory of a model that is here.",
+            f"请检查网络；可用 {_ENDPOINTS[hub]} 指定镜像，用 VLLM_USE_MODELSCOPE=1 或 0 选择模型站。"
+            "或给出本地已有模型的目录。",
         ),
     )
 

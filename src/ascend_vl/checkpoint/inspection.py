@@ -121,7 +121,7 @@ def open_files(path: str | Path, source: str | None = None, revision: str | None
     """The files that `path` means. Raises AscendVLError as inspect_checkpoint does."""
     local = Path(path).expanduser()
     if local.exists():
-        return local_files(local)
+        return _of_a_model(local_files(local), local)
     if is_repository_id(str(path)):
         return _repository_files(str(path), source, revision)
     raise AscendVLError(
@@ -130,6 +130,25 @@ def open_files(path: str | Path, source: str | None = None, revision: str | None
         Text("It is neither a directory here nor a file.", "它既不是本地目录，也不是文件。"),
         Text("Give a model directory; ascend-vl fetch downloads one.", "请给出模型目录；可用 ascend-vl fetch 下载。"),
     )
+
+
+# Names and endings that some kind of model, or an unfinished download of one, has.
+_MODEL_NAMES = ("config.json", "model_index.json")
+_MODEL_ENDINGS = (".safetensors", ".index.json", ".bin", ".gguf", ".pt", ".pth", ".ckpt", ".partial", ".incomplete")
+
+
+def _of_a_model(files: Files, local: Path) -> Files:
+    """The same files. Raises AscendVLError `model-not-found` for a directory in which nothing is a model's."""
+    names = (*files.sizes, *files.broken_links)
+    if not local.is_dir() or any(name in _MODEL_NAMES or name.endswith(_MODEL_ENDINGS) for name in names):
+        return files
+    raise AscendVLError(
+        "model-not-found",
+        Text(f"{local} is no model directory.", f"{local} 不是模型目录。"),
+        Text("It holds no config.json and no weights.", "其中没有 config.json，也没有权重。"),
+        Text("Give the directory with config.json; ascend-vl fetch downloads one.",
+             "请给出含 config.json 的目录；可用 ascend-vl fetch 下载。"),
+    )  # fmt: skip
 
 
 def _repository_files(name: str, source: str | None, revision: str | None) -> Files:

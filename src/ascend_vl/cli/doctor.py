@@ -1,5 +1,6 @@
 """`ascend-vl doctor`: facts, version verdict, probes, causes, and the exact next command."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ascend_vl.machine import Machine
     from ascend_vl.plan.diagnosis import Diagnosis
     from ascend_vl.plan.field_report import FieldReport
+    from ascend_vl.rules.explain import Explanation
     from ascend_vl.rules.symptoms import Recognised, Suspect
 
 _WORDS = {
@@ -84,7 +86,10 @@ def from_machine(machine: "Machine", probe: bool, anyway: bool, server: str | No
     from ascend_vl.plan.diagnosis import examine, run_probes, server_status
 
     findings = run_probes(machine, anyway, tell) if probe else None
-    return examine(machine, findings, server_status(server, api_key) if server else None)
+    if not server:
+        return examine(machine, findings)
+    found = examine(machine, findings, server_status(server, api_key))
+    return replace(found, next_command=f"ascend-vl ask {server} QUESTION --image PICTURE")
 
 
 def told(diagnosis: "Diagnosis", as_json: bool) -> int:
@@ -101,7 +106,7 @@ def explained(wanted: str, as_json: bool) -> int:
     from ascend_vl.rules.explain import explain
     from ascend_vl.rules.rows import spelled
 
-    found = explain(wanted)
+    found = explain(wanted) or emulated_fault(wanted)
     if found is None:
         raise AscendVLError(
             "nothing-to-explain",
@@ -130,6 +135,19 @@ def explained(wanted: str, as_json: bool) -> int:
     for link in found.evidence:
         output.console.print(f"  {spelled(link)}", markup=False, soft_wrap=True)
     return 0
+
+
+def emulated_fault(name: str) -> "Explanation | None":
+    """A fault of the NPU emulator, as its catalogue has it (in English)."""
+    from ascend_vl.rules.explain import Explanation
+    from npu_emulator.faults import FAULTS
+
+    fault = FAULTS.get(name)
+    if fault is None:
+        return None
+    kind = Text("fault of the NPU emulator", "NPU 模拟器的故障")
+    how = Text(f"{fault.evidence}: {fault.source}", f"{fault.evidence}：{fault.source}")
+    return Explanation(fault.name, kind, Text(fault.effect, fault.effect), ((Text("known how", "依据"), how),), ())
 
 
 def diagnosed(symptom: str, machine: "Machine", as_json: bool) -> int:
@@ -219,6 +237,8 @@ def show(diagnosis: "Diagnosis") -> None:
     from ascend_vl.rules.rows import spelled
 
     console = output.console
+    if diagnosis.server:
+        console.print(f"[bold]{Text('this machine, which asks', '发起询问的本机')}[/bold]")
     for label, value in diagnosis.facts:
         console.print(f"[bold]{label}[/bold]: {escape(value)}", soft_wrap=True)
     if diagnosis.verdict is not None:
@@ -242,6 +262,8 @@ def show(diagnosis: "Diagnosis") -> None:
         console.print(f"  {Text('do', '处理')}: {trouble.do}", markup=False, soft_wrap=True)
     if diagnosis.field is not None:
         show_field(diagnosis.field)
+    if diagnosis.server:
+        console.print(f"[bold]{Text('the server', '该服务')}[/bold]")
     for line in diagnosis.server:
         console.print(line, markup=False, soft_wrap=True)
     console.print(f"[bold]{_WORDS[diagnosis.health]}[/bold]")

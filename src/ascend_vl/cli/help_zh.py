@@ -196,7 +196,9 @@ OPTIONS = {
     "a log to add; may be given several times": "要收入的日志；可多次给出",
     "a new directory": "新目录",
     "aarch64, x86_64, or both with a comma": "aarch64、x86_64，或用逗号给出两者",
-    "Python of the container: 3.10 | 3.11 | 3.12": "容器的 Python：3.10 | 3.11 | 3.12",
+    "Python of the container: 3.10 | 3.11 | 3.12 (default: of its image)": (
+        "容器的 Python：3.10 | 3.11 | 3.12（默认：其镜像的版本）"
+    ),
     "310P | A2 | A3: the image of the Containerfile": "310P | A2 | A3：Containerfile 所用的镜像",
     "verify a pack's checksums instead": "改为核对已有打包目录的校验和",
     "directory for pictures and report; new": "存放图片与报告的目录；须为新目录",

@@ -36,6 +36,7 @@ def command(
                     "vllm_ascend": report.version,
                     "findings": [finding.to_json() for finding in report.findings],
                     "repaired": report.repaired,
+                    "remaining": [finding.to_json() for finding in report.remaining],
                 }
             )
         else:
@@ -82,3 +83,7 @@ def show(report: "Report") -> None:
     if report.repaired:
         console.print(f"\n{Text('repaired', '修正后')}:", markup=False)
         console.print(report.repaired, markup=False, soft_wrap=True)
+    if report.remaining:
+        console.print(f"\n{Text('still to do by hand', '仍需手动处理')}:", markup=False)
+        for finding in report.remaining:
+            console.print(f"  {finding.title}: {finding.what}. {finding.fix}", markup=False, soft_wrap=True)

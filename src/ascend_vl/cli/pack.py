@@ -12,7 +12,9 @@ from ascend_vl.language import Text
 def command(
     out: Annotated[Path, typer.Option("-o", "--out", help="a new directory")] = Path("ascend-vl-pack"),
     arch: Annotated[str, typer.Option("--arch", help="aarch64, x86_64, or both with a comma")] = "aarch64,x86_64",
-    python: Annotated[str, typer.Option("--python", help="Python of the container: 3.10 | 3.11 | 3.12")] = "3.12",
+    python: Annotated[
+        str | None, typer.Option("--python", help="Python of the container: 3.10 | 3.11 | 3.12 (default: of its image)")
+    ] = None,
     chip: Annotated[str, typer.Option("--chip", help="310P | A2 | A3: the image of the Containerfile")] = "310P",
     check: Annotated[Path | None, typer.Option("--check", help="verify a pack's checksums instead")] = None,
     as_json: output.Json = False,
@@ -27,7 +29,7 @@ def command(
             raise typer.BadParameter("--chip: 310P | A2 | A3")
         if check is not None:
             return checked(check, pack.check(check), as_json)
-        components = pack.pack(out, [name for name in arch.split(",") if name], python, chip)
+        components = pack.pack(out, [name for name in arch.split(",") if name], python or pack.python_of(chip), chip)
         if as_json:
             output.print_json({"schema": 1, "out": str(out), "components": [vars(one) for one in components]})
             return 0

@@ -103,10 +103,14 @@ def run(model: str, wishes: "Wishes", machine: "Machine", form: str) -> int:
 def find(model: str) -> Any:
     """A checkpoint where files are, else the published model of that name, else whatever inspecting raises."""
     from ascend_vl.checkpoint import inspect_checkpoint
-    from ascend_vl.plan.model import known_model
+    from ascend_vl.checkpoint.hub_choice import is_repository_id
+    from ascend_vl.plan.model import known_model, unknown_model
 
-    if not Path(model).exists() and (known := known_model(model)) is not None:
-        return known
+    if not Path(model).exists():
+        if (known := known_model(model)) is not None:
+            return known
+        if not is_repository_id(model):
+            raise unknown_model(model)
     checkpoint = inspect_checkpoint(model)
     checkpoint.require_servable()
     return checkpoint
@@ -118,8 +122,9 @@ def show(plan: "Plan") -> None:
 
     out = output.remarks
     table = Table(box=None, pad_edge=False)
+    # A value's name is copied into a command, so it stays whole.
     for heading in (Text("value", "取值"), Text("", ""), Text("from", "来源"), Text("because", "原因")):
-        table.add_column(str(heading), overflow="fold")
+        table.add_column(str(heading), overflow="fold", no_wrap=heading.en == "value")
     for value in plan.values:
         rule = f" \\[{value.rule_id}]" if value.rule_id else ""
         table.add_row(value.name, str(value.value), str(_SOURCES[value.source]), f"{value.reason}{rule}")

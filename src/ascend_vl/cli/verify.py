@@ -32,7 +32,7 @@ def command(
     """Verify a model in stages: exit 0 passed, 1 a stage failed, 2 no verdict."""
 
     def body() -> int:
-        from ascend_vl.verify import requirements, semantic, targets, verification
+        from ascend_vl.verify import requirements, runs, semantic, targets, verification
         from ascend_vl.verify import stages as registry
 
         targets.check_dtype(dtype)
@@ -40,6 +40,9 @@ def command(
         chosen = requirements.parse(require) if require else requirements.of_recipe(recipe)
         semantic.require(chosen)
         place = Path(targets.parse(str(model)).place)
+        if base:
+            # Unusable answers must not cost the start of an engine.
+            runs.read_run(base)
         with output.remarks.status("") as shown:
             session = registry.Session(
                 model=place,

@@ -17,8 +17,10 @@ FRAGMENTATION = 1.15
 PREFIX_TOKENS = 1024
 # References of the largest usual request take this many times the target's patches (2 or 8 of them: 2 * (48/64)^2).
 REFERENCE_SHARE = 1.125
-# (z, corrected latent, two clean predictions, scheduler output, step noise) and one prediction a branch.
-LATENT_COPIES = 6
+# Held between slices: z, the corrected latent, two clean pictures, the preview; and one prediction a branch.
+HELD_LATENTS = 5
+# While guidance and scheduler end a step, besides the predictions. Counted by tests/plan/test_against_emulator.py.
+STEP_LATENTS = 10
 
 
 @dataclass(frozen=True)
@@ -70,25 +72,31 @@ def slice_bytes(shape: Shape, rows: int, keys: int) -> int:
     return rows * per_row * shape.dtype_bytes + 2 * keys * shape.kv_values * shape.dtype_bytes
 
 
+def latent_bytes(shape: Shape, patches: int) -> int:
+    """So many patches in float32."""
+    return patches * shape.patch_values * 4
+
+
 def session_bytes(shape: Shape, target: int, references: int, prefixes: list[int]) -> int:
     """What a drawing holds between slices: latents, predictions, references, hidden rows, prefix keys and values."""
     branches = len(prefixes)
-    latents = (LATENT_COPIES + branches) * target * shape.patch_values * 4
-    predicted = branches * references * shape.patch_values * 4
+    latents = (HELD_LATENTS + branches) * latent_bytes(shape, target)
+    patches = latent_bytes(shape, references)
     hidden = 2 * branches * (1 + target + references) * shape.hidden * shape.dtype_bytes
     embedded = references * shape.hidden * 4
     return (
-        latents + predicted + hidden + embedded + sum(prefixes) * 2 * shape.layers * shape.kv_values * shape.dtype_bytes
+        latents + patches + hidden + embedded + sum(prefixes) * 2 * shape.layers * shape.kv_values * shape.dtype_bytes
     )
 
 
 def request_bytes(shape: Shape, target: int, references: int, prefixes: list[int]) -> int:
-    """Session and one slice of a request, with allowance for fragmentation."""
+    """Session and the larger of one slice and the end of a step, with allowance for fragmentation."""
     rows = 1 + target + references
     together = len(prefixes) if runs_together(rows, len(prefixes)) else 1
     peak = max(
         slice_bytes(shape, rows * together, (rows + max(prefixes)) * together),
         slice_bytes(shape, max(prefixes), max(prefixes)),
+        (STEP_LATENTS - HELD_LATENTS) * latent_bytes(shape, target),
     )
     return int((session_bytes(shape, target, references, prefixes) + peak) * FRAGMENTATION)
 

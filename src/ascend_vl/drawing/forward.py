@@ -11,6 +11,7 @@ import torch
 
 from ascend_vl.drawing.attention import choose
 from ascend_vl.drawing.ranks import Ranks
+from ascend_vl.drawing.rotary import Rotary, Turns, turned
 from ascend_vl.models import residual_scale
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
@@ -20,8 +21,9 @@ KeyValue = tuple[torch.Tensor, torch.Tensor]
 class Rows:
     """Hidden states on their way through the decoder.
 
-    `hidden` (rows, h) not yet added to `residual` (rows, h), as vLLM's layers keep them; `positions` (3, rows);
-    `spans` cut the rows into branches; `spare`, like hidden, is there with several ranks, for one that must stand in.
+    `hidden` (rows, h) not yet added to `residual` (rows, h), as vLLM's layers keep them; `positions` (3, rows), and
+    the `turns` they mean once a layer has run; `spans` cut the rows into branches; `spare`, like hidden, is there with
+    several ranks, for one that must stand in.
     """
 
     hidden: torch.Tensor
@@ -29,6 +31,7 @@ class Rows:
     spans: tuple[slice, ...]
     spare: torch.Tensor | None = None
     residual: torch.Tensor | None = None
+    turns: Turns | None = None
 
 
 class Decoder:
@@ -41,6 +44,7 @@ class Decoder:
         self.ranks = ranks
         attention = self.layers[0].self_attn
         self.heads, self.kv_heads, self.width = attention.num_heads, attention.num_kv_heads, attention.head_dim
+        self.rotary = Rotary(attention.rotary_emb, device)
         self.dtype = self.layers[0].input_layernorm.weight.dtype
         self.hidden_size = self.layers[0].input_layernorm.weight.shape[0]
         self.attend = choose(device, self.heads, self.kv_heads, self.width, self.dtype)
@@ -116,15 +120,11 @@ class Decoder:
         qkv = _output(own.qkv_proj(normed))
         q, k, v = qkv.split([own.q_size, own.kv_size, own.kv_size], dim=-1)
         count = len(q)
-        q = own.q_norm(q.reshape(count, self.heads, self.width)).view(count, -1)
-        k = own.k_norm(k.reshape(count, self.kv_heads, self.width)).view(count, -1)
-        q, k = own.rotary_emb(rows.positions, q, k)
-        shaped = (
-            q.view(count, self.heads, self.width),
-            k.view(count, self.kv_heads, self.width),
-            v.reshape(count, self.kv_heads, self.width),
-        )
-        return attention(*shaped, own.scaling).reshape(count, -1)
+        if rows.turns is None:
+            rows.turns = self.rotary.turns(rows.positions, self.dtype)
+        q = turned(own.q_norm(q.reshape(count, self.heads, self.width)), rows.turns)
+        k = turned(own.k_norm(k.reshape(count, self.kv_heads, self.width)), rows.turns)
+        return attention(q, k, v.reshape(count, self.kv_heads, self.width), own.scaling).reshape(count, -1)
 
     def _normed(self, norm: Any, rows: Rows) -> torch.Tensor:
         if self.wide:

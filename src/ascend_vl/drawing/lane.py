@@ -23,6 +23,8 @@ from ascend_vl.language import Text
 logger = logging.getLogger("vllm.plugins.ascend_vl")
 
 RECENT = 128
+# Seconds for which a slice gives way to a step of chat that does not come.
+PATIENCE = 2.0
 
 Rpc = Callable[..., Awaitable[list[dict[str, Any]]]]
 Progress = Callable[[int, int, Callable[[], Awaitable[bytes | None]]], Awaitable[None]]
@@ -68,13 +70,20 @@ class Drawn:
 class Lane:
     """Draws jobs by calling worker methods through `rpc(method, args)`, which answers with one status a rank.
 
-    `limit` is the workers' workspace and `needs(job)` a job's share of it, both in bytes.
+    `limit` is the workers' workspace and `needs(job)` a job's share of it, both in bytes; `chatting()` tells whether
+    chat requests are under way.
     """
 
     def __init__(
-        self, rpc: Rpc, settings: LaneSettings, limit: int, needs: Callable[[Job], int], on_stuck: Callable[[], None]
+        self,
+        rpc: Rpc,
+        settings: LaneSettings,
+        limit: int,
+        needs: Callable[[Job], int],
+        on_stuck: Callable[[], None],
+        chatting: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._rpc, self.settings = rpc, settings
+        self._rpc, self.settings, self._chatting = rpc, settings, chatting
         self._limit, self._needs, self._on_stuck = limit, needs, on_stuck
         self._gate = asyncio.Lock()
         self._queue: deque[_Ticket] = deque()
@@ -158,7 +167,7 @@ class Lane:
             step = 0
             while statuses[0]["state"] == "running":
                 status = statuses[0]
-                statuses = await self._call("drawing_advance", name, pace.layers(status["phase"]))
+                statuses = await self._slice(name, pace.layers(status["phase"]))
                 pace.learn(status["phase"], statuses[0])
                 metrics.SLICES.observe(statuses[0]["seconds"])
                 self._slices.append(statuses[0]["seconds"])
@@ -171,6 +180,16 @@ class Lane:
             return Drawn(name, out["pixels"], out.get("trace"), time.monotonic() - started)
         finally:
             await self._end(name)
+
+    async def _slice(self, name: str, layers: int) -> list[dict[str, Any]]:
+        """A slice. One that overtakes chat's step gives way and is asked for again; for a while, since a request may
+        be under way without ever being computed."""
+        patience = time.monotonic() + PATIENCE
+        while True:
+            chat = time.monotonic() < patience and self._chatting()
+            statuses = await self._call("drawing_advance", name, layers, chat)
+            if not statuses[0].get("gave_way"):
+                return statuses
 
     async def _preview(self, name: str) -> bytes | None:
         return (await self._call("drawing_preview", name))[0].get("pixels")

@@ -66,14 +66,17 @@ class ReferenceDrawer:
 
         self.tokenizer = AutoTokenizer.from_pretrained(directory)
         self.image_processor = AutoImageProcessor.from_pretrained(directory)
-        level = logging.get_verbosity()
+        level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
         logging.set_verbosity_error()  # it would list the nine tensors of the head as unexpected
+        logging.disable_progress_bar()
         try:
             loaded: Any = Qwen3VLForConditionalGeneration.from_pretrained(
                 directory, dtype=torch.float32, output_loading_info=True
             )
         finally:
             logging.set_verbosity(level)
+            if bars:
+                logging.enable_progress_bar()
         model, found = loaded
         if found["missing_keys"]:
             raise KeyError(f"missing from {directory}: {sorted(found['missing_keys'])}")

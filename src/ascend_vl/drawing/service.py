@@ -107,7 +107,14 @@ async def open_service(
 
     settings = LaneSettings.from_environment()
     metrics.WORKSPACE.set(min(status["limit"] for status in statuses))
-    lane = Lane(rpc, settings, min(status["limit"] for status in statuses), needs, lambda: _fall(engine))
+    lane = Lane(
+        rpc,
+        settings,
+        min(status["limit"] for status in statuses),
+        needs,
+        lambda: _fall(engine),
+        lambda: _chatting(engine),
+    )
     service = DrawingService(Bench(drawing, tokenizer, image_processor), lane)
     service.attention = first["attention"]
     if first.get("range"):
@@ -133,6 +140,12 @@ def _load(model_config: Any) -> tuple[Any, Any]:
 
             tokenizer.chat_template = json.loads(file.read_text(encoding="utf-8"))["chat_template"]
     return tokenizer, AutoImageProcessor.from_pretrained(model_config.model)
+
+
+def _chatting(engine: Any) -> bool:
+    """Whether text requests are under way, as far as this vLLM's API process tells."""
+    processor = getattr(engine, "output_processor", None)
+    return processor is not None and bool(processor.has_unfinished_requests())
 
 
 def _fall(engine: Any) -> None:

@@ -6,6 +6,7 @@ waits for its device work before it answers, or an asynchronous device would que
 """
 
 import contextlib
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +21,33 @@ from ascend_vl.drawing.job import Job, from_wire
 from ascend_vl.drawing.ranks import Ranks
 from ascend_vl.drawing.session import NotFinite, Session, wait_for
 from ascend_vl.drawing.trace import to_npz
+from ascend_vl.serve import replaced
 
 Status = dict[str, Any]
+
+
+class ChatSteps:
+    """Counts the steps in which this worker's model computes tokens, from the first drawing on."""
+
+    def __init__(self, runner: Any) -> None:
+        self.count = 0
+        original = getattr(runner, "execute_model", None)
+        self.counts = original is not None
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def counted(scheduled: Any, *given: Any, **named: Any) -> Any:
+            self.count += bool(getattr(scheduled, "total_num_scheduled_tokens", 1))
+            return original(scheduled, *given, **named)
+
+        runner.execute_model = counted
+        replaced.record(
+            f"{type(runner).__module__}.{type(runner).__name__}.execute_model",
+            original=replaced.place(original),
+            ours=replaced.place(ChatSteps),
+            why="counts chat's steps, so that no token waits for two slices of drawings",
+        )
 
 
 class DrawingState:
@@ -35,6 +61,8 @@ class DrawingState:
         self.ranks = Ranks()
         self.decoder = Decoder(self.model, self.device, self.ranks)
         self.sessions: dict[str, Session] = {}
+        self.chat = ChatSteps(worker.model_runner)
+        self.chat_at_last_slice = -1
         config = self.model.config.to_dict()
         self.shape = Shape.of(config, self.decoder.dtype.itemsize, self.ranks.size)
         self.limit = workspace_bytes(config, self.decoder.dtype.itemsize, self.ranks.size)
@@ -110,12 +138,18 @@ class DrawingWorker:
             self._forget(name)
             return self._failed(error)
 
-    def drawing_advance(self, name: str, layers: int) -> Status:
-        """A slice of up to `layers` layers, ending early at the end of a step. A failed drawing is dropped."""
+    def drawing_advance(self, name: str, layers: int, chat: bool = False) -> Status:
+        """A slice of up to `layers` layers, ending early at the end of a step. A failed drawing is dropped.
+
+        With `chat` under way nothing is done (`gave_way`) until the model has made a step since the last slice.
+        """
         started = time.perf_counter()
         try:
             state = self._drawing()
             session = state.sessions[name]
+            if chat and state.chat.counts and state.chat.count == state.chat_at_last_slice:
+                return {**_status(session), "units": 0, "seconds": 0.0, "gave_way": True}
+            state.chat_at_last_slice = state.chat.count
             units = state.advance(session, layers)
             wait_for(state.device)
             return {**_status(session), "units": units, "seconds": time.perf_counter() - started}

@@ -8,6 +8,7 @@ from ascend_vl.language import Text
 from ascend_vl.machine.facts import GIB, Chip, Machine
 from ascend_vl.machine.products import chip_row, named_product
 from ascend_vl.rules import rows, table, version_row
+from ascend_vl.rules.verdict import best_release
 
 
 def describe(
@@ -51,7 +52,8 @@ def describe(
     if held is not None and held * GIB > size:
         raise _out_of_range("--held", held)
     count = chips or product.chips_per_card
-    release = vllm_ascend or newest_good(row.kind)
+    best = best_release(row.kind)
+    release = vllm_ascend or (best.release if best else None)
     return Machine(
         chips=tuple(
             Chip(
@@ -75,12 +77,6 @@ def describe(
         device_type=row.kind,
         described=True,
     )
-
-
-def newest_good(kind: str) -> str | None:
-    """The newest release the table calls best for chips of that kind."""
-    wanted = [row for row in table().versions if (row.on_310p if kind == "310P" else row.on_a2) == "best"]
-    return wanted[-1].id.removeprefix("vllm-ascend-") if wanted else None
 
 
 def release_packages(release: str | None) -> dict[str, str]:

@@ -299,6 +299,11 @@ def _worker_lines(status: "httpx.Response") -> list[str]:
     except ValueError:
         return [str(Text("the status is no JSON", "状态不是 JSON"))]
     lines = []
+    if isinstance(body, dict) and isinstance(body.get("versions"), dict):
+        versions = ", ".join(f"{name} {version}" for name, version in body["versions"].items())
+        lines.append(f"{Text('its packages', '其软件包')}: {versions}")
+    if "emulat" in status.text:
+        lines.append(str(Text("emulated: that server runs on no hardware", "emulated（模拟）：该服务不在硬件上运行")))
     workers = body.get("workers") if isinstance(body, dict) else None
     for number, worker in enumerate(workers if isinstance(workers, list) else []):
         listed = worker.get("adaptations", []) if isinstance(worker, dict) else []

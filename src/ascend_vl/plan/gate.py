@@ -7,10 +7,13 @@ from ascend_vl.language import Text
 from ascend_vl.machine import Machine
 from ascend_vl.machine.products import chip_row
 from ascend_vl.plan import sharing
+from ascend_vl.plan.lint import serve_command
+from ascend_vl.plan.lint.shell import Command, Word
 from ascend_vl.plan.memory import Memory, has_full_mask
-from ascend_vl.plan.model import Model
+from ascend_vl.plan.model import PUBLISHED, Model
 from ascend_vl.plan.parts import Wishes
 from ascend_vl.rules import version_row
+from ascend_vl.rules.conditions import Subject
 
 
 def check(model: Model, wishes: Wishes, machine: Machine) -> list[Text]:
@@ -115,6 +118,24 @@ def _version(model: Model, machine: Machine) -> list[Text]:
     return [why] if status in ("adapted", "unverified", "fails") else []
 
 
+def flags(command: list[str], given: tuple[str, ...], machine: Machine) -> list[Text]:
+    """What lint calls an error in the planned command, so that the two never disagree; unknown options in `given`."""
+    serve = serve_command.as_serve(Command(tuple(Word(word, 1) for word in command)))
+    if serve is None:
+        return []
+    subject = Subject(machine.kind, machine.product, machine.vllm_ascend)
+    found = [one for one in serve_command.judge(serve, subject) if one.severity == "error"]
+    spelled = {word.partition("=")[0] for word in given}
+    found = [one for one in found if one.rule != "lint-flag-unknown" or one.what in spelled]
+    return [
+        Text(
+            f"{one.title.en}: {one.what}. {one.text.en} {one.fix.en}",
+            f"{one.title.zh}：{one.what}。{one.text.zh}{one.fix.zh}",
+        )
+        for one in found
+    ]
+
+
 def remarks(model: Model, wishes: Wishes, machine: Machine, memory: Memory, draws: bool) -> list[Text]:
     """Warnings that depend on what was chosen."""
     found = []
@@ -125,7 +146,7 @@ def remarks(model: Model, wishes: Wishes, machine: Machine, memory: Memory, draw
                 "尚无人证明 HiDream-O1 能以 float16 绘图：请检查本芯片上的首批图片。",
             )
         )
-    if model.has_head:
+    if model.has_head and model.drawing == PUBLISHED:
         found.append(
             Text(
                 "Nobody has shown that HiDream-O1's text answers are useful; run ascend-vl verify before using them.",

@@ -212,16 +212,27 @@ def _single(model: Model, choice: Choice, chips: int) -> list[Change]:
             if change.memory.fits:
                 changes.append(change)
                 break
-        for ways in wider(model, choice.tensor_parallel):
-            change = _change(model, "tensor_parallel_size", ways, replace(choice, tensor_parallel=ways))
-            if change.memory.fits:
-                changes.append(change)
-                break
+        changes += _wider(model, choice)
         if not model.quantised:
             changes.append(_change(model, "quantization", "ascend (W8A8)", replace(choice, w8a8=True, drawing=False)))
     if choice.drawing:
         changes.append(_change(model, "drawing", "off", replace(choice, drawing=False)))
     return changes
+
+
+def _wider(model: Model, choice: Choice) -> list[Change]:
+    """The fewest chips with which it fits; before that the fewest with which a shorter length of use does."""
+    found: list[Change] = []
+    for ways in wider(model, choice.tensor_parallel):
+        split = replace(choice, tensor_parallel=ways)
+        change = _change(model, "tensor_parallel_size", ways, split)
+        if change.memory.fits:
+            return [*found, change]
+        length = longest_fit(model, split)
+        if not found and length and length >= table().setting("length-least"):
+            both = replace(split, max_model_len=length)
+            found = [_change(model, "tensor_parallel_size, max_model_len", f"{ways}, {length}", both)]
+    return found
 
 
 def _pair(model: Model, choice: Choice) -> list[Change]:

@@ -148,6 +148,20 @@ def known_model(name: str) -> Model | None:
     return None
 
 
+def unknown_model(name: str) -> AscendVLError:
+    """`model-not-found` for a name that is neither a directory nor a published model of the table."""
+    known = ", ".join(row.id for row in table().models)
+    return AscendVLError(
+        "model-not-found",
+        Text(f"There is no {name}.", f"找不到 {name}。"),
+        Text("It is neither a directory here nor a model that is known.", "它既不是本地目录，也不是已知模型。"),
+        Text(
+            f"Known: {known}. Or give a model directory; ascend-vl fetch downloads one.",
+            f"已知模型：{known}。或给出模型目录；可用 ascend-vl fetch 下载。",
+        ),
+    )
+
+
 def main_dtype(dtypes: object) -> str:
     """The dtype of most bytes in a header's tally (`{"BF16": n, ...}`, or a set of names), in torch's spelling."""
     spelled = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}

@@ -73,6 +73,12 @@ def pack(out: Path, architectures: list[str], python: str, chip: str = "310P") -
     return components
 
 
+def python_of(chip: str) -> str:
+    """The Python of the image that the Containerfile starts from."""
+    best = best_release(chip)
+    return best.python[1] if best else PYTHONS[-1]
+
+
 def _check(out: Path, architectures: list[str], python: str) -> None:
     if not architectures or set(architectures) - set(PLATFORMS) or python not in PYTHONS:
         raise AscendVLError(
@@ -231,7 +237,7 @@ def check(folder: Path) -> list[str]:
 def containerfile(chip: str) -> str:
     """An image from the official one; nothing in it is replaced, and what it has already stays as it is."""
     best = best_release(chip)
-    base = image_of(best.id.removeprefix("vllm-ascend-"), chip) if best else "python:3.11-slim"
+    base = image_of(best.release, chip) if best else "python:3.11-slim"
     return (
         f"ARG BASE={base}\n"
         "FROM ${BASE}\n"

@@ -57,10 +57,12 @@ def _resolve(model: Model, wishes: Wishes, machine: Machine) -> Plan:
     warnings += gate.remarks(model, wishes, machine, memory, draws)
     ways = memory.choice.tensor_parallel
     findings = adapting.cached_findings(model, machine, str(dtype.value), ways)
+    command = _command(model, wishes, machine, values, draws)
+    warnings += gate.flags(command, wishes.extra, machine)
     plan = Plan(
         model=model,
         machine=machine,
-        command=_command(model, wishes, machine, values, draws),
+        command=command,
         environment=_environment(machine, memory.choice.tensor_parallel),
         values=values,
         adaptations=[outcome.id for outcome in adapting.outcomes(machine, findings) if outcome.in_force],
@@ -228,6 +230,11 @@ def _ways(model: Model, start: Choice, chips: int, nodes: int) -> tuple[Choice, 
         choice = replace(start, tensor_parallel=ways)
         if add_up(model, choice).fits:
             why = Text("the fewest chips that hold it", "能放下模型的最少芯片数")
+            if rest := chips - ways:
+                why = Text(
+                    f"{why.en}; {rest} left: a second serve takes idle chips, --tensor-parallel-size shares the model",
+                    f"{why.zh}；余 {rest} 颗：再次 serve 会使用空闲芯片，--tensor-parallel-size 可共同运行一个模型",
+                )
             return choice, Value("tensor_parallel_size", ways, "rule", why, "memory-non-kv")
     why = Text("all chips that the attention heads can be divided over", "注意力头可整除的全部芯片")
     return replace(start, tensor_parallel=usable[-1]), Value("tensor_parallel_size", usable[-1], "default", why)

@@ -58,9 +58,12 @@ def change_text(change: Change) -> Text:
     }
     option = spelled.get(change.what)
     if option is None:
-        share, length = str(change.value).split(", ")
-        option = f"--gpu-memory-utilization {share} --max-model-len {length}"
+        first, length = str(change.value).split(", ")
+        option = f"--{change.what.split(', ')[0].replace('_', '-')} {first} --max-model-len {length}"
     kv = f"{gib(change.memory.kv)} GiB = {change.memory.kv_tokens} tokens"
+    if change.what.startswith("tensor_parallel_size"):
+        chips = change.choice.tensor_parallel
+        return Text(f"{option} ({chips} chips, KV cache {kv})", f"{option}（{chips} 颗芯片，KV 缓存 {kv}）")
     chinese = option.replace("a W8A8 checkpoint (weights", "使用 W8A8 量化权重（权重").replace(" GiB)", " GiB）")
     return Text(f"{option} (KV cache {kv})", f"{chinese}（KV 缓存 {kv}）")
 

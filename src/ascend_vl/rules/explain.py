@@ -61,14 +61,15 @@ def explain(wanted: str) -> Explanation | None:
     """What is known about an id, an error code (507018), a release (0.18.0) or an adaptation; None for nothing."""
     name = wanted.strip()
     for row in table().rows():
-        aliases = (row.id, row.id.removeprefix("vllm-ascend-"), getattr(row, "name", None), getattr(row, "code", None))
+        aliases = (row.id, getattr(row, "release", None), getattr(row, "name", None), getattr(row, "code", None))
         if name and name in aliases:
             return _row(row)
-    for symptom in table().symptoms:
-        for cause in symptom.causes:
-            if cause.id == name:
-                return _cause(cause, symptom)
-    return _adaptation(name) or _own(name)
+    causes = [_cause(cause, symptom) for symptom in table().symptoms for cause in symptom.causes if cause.id == name]
+    own = _own(name)
+    if causes and own is not None:
+        both = (*own.lines, (Text("also a cause of", "也是其原因"), causes[0].title), *causes[0].lines)
+        return Explanation(own.id, own.kind, own.title, both, causes[0].evidence)
+    return next(iter(causes), None) or _adaptation(name) or own
 
 
 def _row(row: Any) -> Explanation:
@@ -129,11 +130,12 @@ def _own(name: str) -> Explanation | None:
         return None
     lines: list[tuple[Text, Text]] = []
     for error in found:
-        lines += [
+        labelled = (
             (Text("what", "说明"), error.what),
             (Text("why", "原因"), error.why),
             (Text("do", "处理"), error.do),
-        ]
+        )
+        lines += [(label, text) for label, text in labelled if text.en != UNWRITTEN]
     title = Text(
         f"an error of ascend-vl, exit code {found[0].exit_code}", f"ascend-vl 的错误，退出码 {found[0].exit_code}"
     )

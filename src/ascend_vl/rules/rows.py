@@ -122,6 +122,15 @@ class Version(Row):
     on_a2: Status
     why_a2: BothLanguages
 
+    @property
+    def release(self) -> str:
+        """The version, as vllm-ascend spells it."""
+        return self.id.removeprefix("vllm-ascend-")
+
+    def status_on(self, kind: str) -> Status:
+        """The verdict for chips of that kind."""
+        return self.on_310p if kind == "310P" else self.on_a2
+
 
 class Pairing(Row):
     """A pair of host driver and CANN (or of packages) that is known to matter."""

@@ -45,7 +45,7 @@ class Verdict:
 
 def best_release(kind: str) -> Version | None:
     """The newest release the table calls best for chips of that kind."""
-    wanted = [row for row in table().versions if (row.on_310p if kind == "310P" else row.on_a2) == "best"]
+    wanted = [row for row in table().versions if row.status_on(kind) == "best"]
     return wanted[-1] if wanted else None
 
 
@@ -58,7 +58,7 @@ def image_of(release: str, kind: str) -> str:
 def release_verdict(release: str | None, kind: str, transformers: str | None = None) -> Verdict:
     """The verdict on a vllm-ascend release for chips of `kind`; `transformers` is what is installed beside it."""
     best = best_release(kind)
-    better = best.id.removeprefix("vllm-ascend-") if best else None
+    better = best.release if best else None
     row = version_row(release)
     move_to = better if better != release else None
     image = image_of(better, kind) if better and move_to else None

@@ -35,4 +35,4 @@ def version_row(version: str | None) -> rows.Version | None:
     wanted = parse_version(version)
     if wanted is None:
         return None
-    return next((row for row in table().versions if parse_version(row.id.removeprefix("vllm-ascend-")) == wanted), None)
+    return next((row for row in table().versions if parse_version(row.release) == wanted), None)

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ascend_vl.adaptations.record import Facts, MachineFacts
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
+from ascend_vl.plan.adapting import facts_of
 from ascend_vl.verify import capture, comparison, cures, looks, remote, requirements, runs, targets, tolerances
 from ascend_vl.verify.cases import Case, read_cases
 from ascend_vl.verify.looks import Look
@@ -24,6 +26,15 @@ SCHEMA = 1
 # Of a block, between its own look and the finding: it strays although all in it is right.
 AMPLIFIED = "amplified"
 BEFORE_THE_MODEL = ("request", "image_bytes", "grid", "pixel_values", "prompt_ids")
+
+
+# What blocks of the tower, its mergers, and layers of the language model are made of at least.
+WHOLE: tuple[set[str], ...] = (
+    {"vision attention", "rotary", "linear", "layer norm", "gelu"},
+    {"text attention", "mrope rotary", "linear", "rms norm", "silu and multiply"},
+)
+# Where answers begin to differ when all up to the first token's logits agrees; then every position is looked at.
+LATE = (None, "decode", "text")
 
 
 @dataclass
@@ -41,6 +52,7 @@ class Search:
     room: int | None = None
     look: Look = field(default_factory=Look)
     states: dict[str, str] = field(default_factory=dict)
+    facts: Facts = field(default_factory=MachineFacts)
     captures: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
 
@@ -61,13 +73,17 @@ def bisect(search: Search) -> dict[str, Any]:
     with _engine(search) as running:
         server = remote.Server(running.url, running.api_key)
         workers = (running.status or {}).get("workers") or [{}]
+        search.facts = facts_of(running.plan.machine)
         search.states = {line["id"]: line["state"] for line in workers[0].get("adaptations", [])}
-        options = capture.Options(dtype=search.dtype, name="candidate", forced=_forced(base))
+        options = capture.Options(dtype=search.dtype, name="candidate")
         candidate = capture.from_server(
             server, [search.case], search.out / "candidate", options, model=search.candidate
         )
         search.captures += 1
         result = comparison.compare(base, candidate, requirements.of_recipe("default"))
+        if result["cases"][0]["first_difference"] in LATE and not _straying(search, base, candidate):
+            candidate = _on_the_bases_tokens(search, server, base, candidate)
+            result = comparison.compare(base, candidate, requirements.of_recipe("default"))
         finding = _look(search, server, base, candidate, result["cases"][0])
     if finding["verdict"] == "FAIL" and finding.get("operator_kind"):
         finding["cure"] = _heal(search, finding)
@@ -117,8 +133,18 @@ def _single(search: Search) -> Path:
     return path
 
 
-def _forced(base: runs.Run) -> dict[str, tuple[str, list[int]]]:
-    return {name: (a.text, a.token_ids) for name, a in base.answers.items() if a.token_ids is not None}
+def _straying(search: Search, base: runs.Run, candidate: runs.Run) -> list[dict[str, Any]]:
+    """Tensors of the tower that are outside the rule."""
+    return [row for row in three_ways(base, candidate) if strays_far(row, tolerances.floor(search.dtype))]
+
+
+def _on_the_bases_tokens(search: Search, server: remote.Server, base: runs.Run, candidate: runs.Run) -> runs.Run:
+    """The candidate's run with what it says at every position of the base's answer, read at once."""
+    given = base.answers[search.case.id]
+    capture.force(server, search.case, candidate.answers[search.case.id], given.text, given.token_ids or [])
+    search.captures += 1
+    runs.write_run(candidate.path, candidate.info, list(candidate.cases.values()), list(candidate.answers.values()))
+    return runs.read_run(candidate.path)
 
 
 def _look(
@@ -130,8 +156,7 @@ def _look(
     if first in BEFORE_THE_MODEL:
         why = Text(entries[first]["detail"], entries[first]["detail_zh"])
         return {"verdict": "FAIL", "stage": first, "why": why, "module": None, "operator": None}
-    floor = tolerances.floor(search.dtype)
-    straying = [row for row in three_ways(base, candidate) if strays_far(row, floor)]
+    straying = _straying(search, base, candidate)
     fork, forced = case["fork"], case["forced"]
     decided = fork is not None and fork["near_tie"] is not True
     if straying:
@@ -284,7 +309,7 @@ def _blamed(ranks: list[dict[str, Any]], unlike: list[dict[str, Any]]) -> dict[s
             "reproduction": str(repro),
         }
     unknown = sorted({row["module"] for row in rows if row["verdict"] == "INCONCLUSIVE"})
-    if not unknown and rows:
+    if not unknown and _whole(rows):
         why = Text(
             "each of its operators is right for the inputs it got: the block amplifies rounding",
             "其中每个算子对其所得输入都正确：该模块放大了舍入误差",
@@ -295,6 +320,12 @@ def _blamed(ranks: list[dict[str, Any]], unlike: list[dict[str, Any]]) -> dict[s
         f"此处已知的每个算子对其所得输入都正确；未知算子：{'、'.join(unknown) or '全部'}",
     )
     return {**found, "verdict": "INCONCLUSIVE", "operator": None, "why": why}
+
+
+def _whole(rows: list[dict[str, Any]]) -> bool:
+    """Whether a block's replays hold all that such a block is made of, so that nothing of it went unseen."""
+    kinds = {row["kind"] for row in rows}
+    return any(needed <= kinds for needed in WHOLE)
 
 
 def _unlike_weights(search: Search, point: str, ranks: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -346,7 +377,7 @@ def _heal(search: Search, finding: dict[str, Any]) -> dict[str, Any] | None:
         search.steps.append({"trial": name, **{key: value for key, value in step.items() if key != "point"}})
         return not step["strays"]
 
-    name = cures.first(cures.untried(str(finding["operator_kind"]), search.states), heals)
+    name = cures.first(cures.untried(str(finding["operator_kind"]), search.states, search.facts), heals)
     return {"adaptation": name, "confirmed": True} if name else None
 
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from ascend_vl.adaptations import override, registry
+from ascend_vl.adaptations.record import Facts
 
-# Which adaptations can heal what; tried in this order.
+# Which adaptations can heal what; tried in this order: what changes least comes first, because another operator heals
+# what only the exact kernel, or true lengths, were needed for.
 CURES = {
-    "vision attention": ("vision-lengths", "vision-operator", "vision-exact-kernel", "vision-head-width"),
+    "vision attention": ("vision-lengths", "vision-exact-kernel", "vision-operator", "vision-head-width"),
     "rotary": ("rotary-dtype", "rotary-exact"),
     "embeddings": ("embedding-merge",),
 }
@@ -18,10 +20,10 @@ CURES = {
 NOT_TRIED = ("handled-upstream", "active", "forced", "unprobed")
 
 
-def untried(kind: str, states: Mapping[str, str]) -> list[str]:
-    """Adaptations that may heal an operator of this kind, given how each stands in the engine."""
-    known = registry.ids()
-    return [name for name in CURES.get(kind, ()) if name in known and states.get(name) not in NOT_TRIED]
+def untried(kind: str, states: Mapping[str, str], facts: Facts) -> list[str]:
+    """Adaptations that may heal an operator of this kind, given how each stands in the engine, on this machine."""
+    may = (name for name in CURES.get(kind, ()) if states.get(name) not in NOT_TRIED)
+    return [name for name in may if registry.by_id(name).applies(facts).verdict != "no"]
 
 
 @contextlib.contextmanager

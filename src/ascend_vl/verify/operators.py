@@ -21,7 +21,12 @@ Plain = Callable[[torch.dtype], torch.Tensor]
 
 
 def kind_of(module: Any) -> str | None:
-    """Which plain form stands for a module, by the names of its classes (platforms subclass the stock layers)."""
+    """Which plain form stands for a module, by the names of its classes (platforms subclass the stock layers).
+
+    A function of torch_npu has a marker that says so itself (`npu_functions`).
+    """
+    if marked := getattr(module, "ascend_vl_kind", None):
+        return str(marked)
     names = [cls.__name__ for cls in type(module).__mro__]
     return next((kind for kind, form in _CLASSES.items() if any(re.fullmatch(form, name) for name in names)), None)
 
@@ -192,6 +197,10 @@ def _rotary(module: Any, call: dict[str, Any], weights: Mapping[str, torch.Tenso
     if len(tensors) != 3 or not getattr(module, "is_neox_style", True):
         return None
     x, cos, sin = tensors
+    if cos.shape[-1] == x.shape[-1]:
+        # The operator's own form: both halves of a head's width, one row a position.
+        half = x.shape[-1] // 2
+        cos, sin = (table[..., :half].reshape(-1, half) for table in (cos, sin))
 
     def plain(dtype: torch.dtype) -> torch.Tensor:
         return rotate(x.to(dtype), cos.to(dtype), sin.to(dtype))
@@ -254,7 +263,7 @@ def _vision_attention(
     module: Any, call: dict[str, Any], weights: Mapping[str, torch.Tensor], config: Any
 ) -> Plain | None:
     named = {**dict(zip(("query", "key", "value", "cu_seqlens"), call["args"], strict=False)), **call["kwargs"]}
-    edges = named.get("cu_seqlens")
+    edges = named.get("cu_seqlens", named.get("seq_len"))
     vision = config["vision_config"]
     width = vision["hidden_size"] // vision["num_heads"]
     q, k, v = (
@@ -265,8 +274,10 @@ def _vision_attention(
         q, k, v = (named[key].reshape(-1, named[key].shape[-1] // width, width) for key in ("query", "key", "value"))
     if edges is None:
         return None
-    # The pictures' own borders where they are known; else what the operator was told, offsets or lengths.
-    bounds = config.get("borders") or (edges.tolist() if edges[-1] == q.shape[0] else [0, *edges.cumsum(0).tolist()])
+    # The pictures' own borders where this call has all of them; else what the operator was told, offsets or lengths.
+    told = edges.tolist() if edges[-1] == q.shape[0] else [0, *edges.cumsum(0).tolist()]
+    known = config.get("borders") or [0]
+    bounds = known if known[-1] == q.shape[0] else told
 
     def plain(dtype: torch.dtype) -> torch.Tensor:
         pieces = [

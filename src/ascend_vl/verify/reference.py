@@ -106,10 +106,17 @@ def followed(inputs: dict[str, torch.Tensor], token_ids: list[int]) -> dict[str,
 
 
 def _load(auto: Any, model: Path, dtype: torch.dtype) -> Any:
+    from transformers.utils import logging
+
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
     try:
         return auto.from_pretrained(model, dtype=dtype, attn_implementation="sdpa")
     except TypeError:  # Transformers 4.5x names it torch_dtype.
         return auto.from_pretrained(model, torch_dtype=dtype, attn_implementation="sdpa")
+    finally:
+        if bars:
+            logging.enable_progress_bar()
 
 
 def best(logits: torch.Tensor, count: int = TOP_LOGPROBS) -> list[list[tuple[int, float]]] | None:

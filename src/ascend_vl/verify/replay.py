@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ascend_vl.verify import operators, shards
+from ascend_vl.verify import npu_functions, operators, shards
 from ascend_vl.verify.towers import wrap
 from ascend_vl.verify.weights import CheckpointTensors, compare_module
 
@@ -41,6 +41,10 @@ class BlockWatch:
         block = model.get_submodule(self.path)
         named = [(f"{self.path}.{name}".rstrip("."), module) for name, module in block.named_modules()]
         self._undo = [wrap(module, self._recorder(name, module)) for name, module in named if operators.kind_of(module)]
+        kinds = {operators.kind_of(module) for _, module in named}
+        if ".blocks." in self.path and "vision attention" not in kinds:
+            self._undo += npu_functions.wrapped(self._called, copied)
+        self._inside = False
         self._undo.append(wrap(block, self._pass))
 
     def stop(self) -> None:
@@ -52,7 +56,16 @@ class BlockWatch:
     def _pass(self, forward: Callable[..., Any], *given: Any, **named: Any) -> Any:
         if self.last_pass:
             self.calls = [call for call in self.calls if operators.kind_of(call[1]) == ATTENTION]
-        return forward(*given, **named)
+        self._inside = True
+        try:
+            return forward(*given, **named)
+        finally:
+            self._inside = False
+
+    def _called(self, name: str, marker: Any, call: dict[str, Any]) -> None:
+        """A function of torch_npu ran; other blocks call it too."""
+        if self._inside and len(self.calls) < MOST_CALLS:
+            self.calls.append((f"{self.path}.{name}", marker, call))
 
     def _recorder(self, name: str, module: Any) -> Callable[..., Any]:
         def around(forward: Callable[..., Any], *given: Any, **named: Any) -> Any:
@@ -64,6 +77,9 @@ class BlockWatch:
                 "kwargs": {k: copied(v) for k, v in named.items()},
             }
             output = forward(*given, **named)
+            # A module that several blocks share (an activation) is this block's only while the block runs.
+            if not self._inside:
+                return output
             call["output"] = [copied(v) for v in output] if isinstance(output, tuple | list) else copied(output)
             # The head's logits stand on the first rank only.
             if output is not None:

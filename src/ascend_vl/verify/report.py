@@ -347,9 +347,12 @@ def check_bisection(path: Path) -> list[str]:
     problems = [f"{name} is not as it was recorded" for name in runs.changed_files(path)]
     finding = runs.read_json(path / BISECT)
     for step in finding["steps"]:
-        if "engine_error" in step:
-            again = errors_at(path / "points" / step["point"])
-            problems += differences([step["reference_error"], step["engine_error"]], again, step["point"])
+        if "engine_error" not in step:
+            continue
+        trial, point = step.get("trial"), step.get("point") or finding["module"]
+        place = path / "trials" / trial / point if trial else path / "points" / point
+        again = errors_at(place)
+        problems += differences([step["reference_error"], step["engine_error"]], again, f"{trial or ''} {point}")
     return problems
 
 

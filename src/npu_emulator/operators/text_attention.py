@@ -24,10 +24,21 @@ COMPRESSED_PAGED_ATTENTION = 5
 BF16_MASK_FACTOR = -10000.0
 
 
-def _mask_rows(mask: torch.Tensor) -> torch.Tensor:
-    """The additive mask (B or 1, rows, columns), float32, from its ND or NZ form."""
-    rows = from_nz(mask) if mask.dim() == 4 else mask.reshape(-1, *mask.shape[-2:])
-    wide = rows.to(torch.float32)
+def _mask_size(mask: torch.Tensor) -> tuple[int, int]:
+    """Rows and columns of a mask in its ND or NZ form."""
+    return (mask.shape[2], mask.shape[1] * mask.shape[3]) if mask.dim() == 4 else (mask.shape[-2], mask.shape[-1])
+
+
+def _mask_rows(mask: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """The first rows and columns of the additive mask, (B or 1, rows, columns), float32, from its ND or NZ form.
+
+    Masks are made for the longest sequence that may come; only what is asked for is converted.
+    """
+    if mask.dim() == 4:
+        cut = from_nz(mask[:, : -(-columns // mask.shape[3]), :rows])[..., :columns]
+    else:
+        cut = mask.reshape(-1, *mask.shape[-2:])[:, :rows, :columns]
+    wide = cut.to(torch.float32)
     return wide * BF16_MASK_FACTOR if mask.dtype == torch.bfloat16 else wide
 
 
@@ -70,13 +81,11 @@ def npu_flash_attention(
     """Prefill of packed sequences (T, H, D); seq_len lengths; mask (1 or B, N/16, N, 16) or (N, N); writes out."""
     lengths = [int(n) for n in seq_len.tolist()]
     _check_prefill(query, key, value, mask, lengths)
-    masks = _mask_rows(mask)
-    longest = max(lengths, default=0)
+    longest, known = max(lengths, default=0), min(_mask_size(mask))
     require_atb(
-        "SelfAttentionOperation",
-        masks.shape[-1] >= longest,
-        f"mask for {masks.shape[-1]} tokens, the longest sequence has {longest}",
+        "SelfAttentionOperation", known >= longest, f"mask for {known} tokens, the longest sequence has {longest}"
     )
+    masks = _mask_rows(mask, longest, longest)
     for index, (begin, end) in enumerate(spans(lengths)):
         if end > begin:
             bias = masks[index % masks.shape[0], : end - begin, : end - begin]
@@ -107,13 +116,12 @@ def npu_flash_attention_v3(
     lengths = [int(n) for n in seq_len.tolist()]
     _check_prefill(query, key, value, mask, lengths)
     require_atb("SelfAttentionOperation", mask_type == COMPRESSED_SELF_ATTENTION, f"mask_type {mask_type}")
-    rows = _mask_rows(mask)[0]
     require_atb(
         "SelfAttentionOperation",
-        tuple(rows.shape) == (COMPRESSED, COMPRESSED),
-        f"mask {tuple(rows.shape)} is not 2048x2048",
+        _mask_size(mask) == (COMPRESSED, COMPRESSED),
+        f"mask {_mask_size(mask)} is not 2048x2048",
     )
-    causal = bool(rows[0, 1] < 0)
+    causal = bool(_mask_rows(mask, 1, 2)[0, 0, 1] < 0)
     for begin, end in spans(lengths):
         if end > begin:
             bias = causal_bias(end - begin, end - begin) if causal else None
@@ -233,12 +241,13 @@ def npu_paged_attention_splitfuse(
         sum(queries) == query.shape[0],
         f"the lengths sum to {sum(queries)}, there are {query.shape[0]} rows",
     )
-    rows = _mask_rows(mask)[0]
+    known = _mask_size(mask)
     require_atb(
         "PagedAttentionOperation",
-        rows.shape[0] >= query.shape[0] and rows.shape[1] >= max(contexts),
-        f"mask {tuple(rows.shape)} is too small",
+        known[0] >= query.shape[0] and known[1] >= max(contexts),
+        f"mask {known} is too small",
     )
+    rows = _mask_rows(mask, query.shape[0], max(contexts))[0]
     _attend_cached(
         query, (key_cache, value_cache), num_kv_heads, block_table, (queries, contexts), scale_value, rows, out
     )

@@ -62,15 +62,16 @@ def count_devices(text: str) -> int | None:
 
 
 def read_size(text: str) -> int | None:
-    """Bytes of docker's size (10g, 64m), None when it cannot be read."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([bkmg]?)(?:i?b)?", text.strip().lower())
+    """Bytes of docker's size (10g, 64m) or Kubernetes' (10Gi), None when it cannot be read."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([bkmg]?)(?:i?b?)", text.strip().lower())
     return int(float(match.group(1)) * _UNITS[match.group(2)]) if match else None
 
 
 def as_container(command: Command) -> Container | None:
     """The command as a container, None when it is no `docker run`."""
     words = command.words
-    if len(words) < 2 or words[0].text not in ("docker", "podman", "nerdctl") or words[1].text not in ("run", "create"):
+    programs = ("docker", "podman", "nerdctl")
+    if len(words) < 2 or words[0].text.split("/")[-1] not in programs or words[1].text not in ("run", "create"):
         return None
     found = Container(line=command.line, source=command)
     index = 2
@@ -124,10 +125,13 @@ def _clean(path: str) -> str:
 
 
 def image_release(image: str) -> tuple[str | None, str | None]:
-    """(vllm-ascend version, kind of chip) of an official image by its tag; (None, None) for any other image."""
+    """(vllm-ascend version, kind of chip) by the tag of an official image or of one that `plan` makes of it.
+
+    (None, None) for any other image.
+    """
     row = table().images[0]
     name, _, tag = image.rpartition(":")
-    if "/" in tag or not name.endswith("ascend/vllm-ascend"):
+    if "/" in tag or not (name.endswith("ascend/vllm-ascend") or name == "ascend-vl"):
         return None, None
     match = re.fullmatch(r"v?(\d[\w.]*?)((?:-[a-z0-9]+)*)", tag)
     if match is None:
@@ -212,7 +216,9 @@ def covers(mounted_path: str, wanted: str) -> bool:
 
 
 def _shared_memory(container: Container, subject: Subject, tensor_parallel: int | None) -> list[Finding]:
-    if container.host_ipc or subject.kind in (None, "cpu") or (tensor_parallel or 2) < 2 or (container.chips or 2) < 2:
+    if container.host_ipc or subject.kind == "cpu" or (tensor_parallel or container.chips or 2) < 2:
+        return []
+    if subject.kind is None and "ascend" not in container.image and not container.devices:
         return []
     if container.shm is not None and container.shm >= 4 * 2**30:
         return []

@@ -39,12 +39,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """All findings in order of lines, what was understood, and the repaired text ("" for nothing to repair)."""
+    """All findings in order of lines, what was understood, and the repaired text ("" for nothing to repair).
+
+    `remaining` are the findings that still hold of the repaired text.
+    """
 
     findings: tuple[Finding, ...]
     kind: str | None
     version: str | None
     repaired: str
+    remaining: tuple[Finding, ...] = ()
 
     @property
     def worst(self) -> Severity | None:

@@ -6,7 +6,7 @@ from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 from ascend_vl.machine.describe import unknown_chip
 from ascend_vl.machine.products import named_product
-from ascend_vl.plan.lint import compose, container, environment, findings, repair, serve_command
+from ascend_vl.plan.lint import compose, container, environment, findings, kubernetes, repair, serve_command, systemd
 from ascend_vl.plan.lint.container import Container
 from ascend_vl.plan.lint.findings import ORDER, Finding, Report
 from ascend_vl.plan.lint.serve_command import Serve
@@ -23,7 +23,7 @@ LONGEST = 1_000_000
 
 
 def lint(text: str, chip: str | None = None, version: str | None = None) -> Report:
-    """Judge a command, script, document or compose file.
+    """Judge a command, script, document, compose file, Kubernetes object or systemd unit.
 
     `chip` (a product or chip name) and `version` (vllm-ascend) say where it is meant to run; without them they are
     taken from the image's tag where one stands. Raises AscendVLError `unknown-chip` or `lint-too-long`.
@@ -35,8 +35,24 @@ def lint(text: str, chip: str | None = None, version: str | None = None) -> Repo
             Text(f"It has {len(text)} characters, more than {LONGEST}.", f"共 {len(text)} 个字符，超过 {LONGEST}。"),
             Text("Give the command or script itself.", "请只提供命令或脚本。"),
         )
+    found, serves, containers, exported, subject = _judged(text, chip, version)
+    repaired = repair.repaired(serves, containers, exported, subject, found)
+    remaining: tuple[Finding, ...] = ()
+    if repaired:
+        rules = {finding.rule for finding in found if finding.severity != "note"}
+        again = _judged(repaired, chip, subject.version)[0]
+        remaining = tuple(finding for finding in again if finding.rule in rules)
+    return Report(found, subject.kind, subject.version, repaired, remaining)
+
+
+def _judged(
+    text: str, chip: str | None, version: str | None
+) -> tuple[tuple[Finding, ...], list[Serve], list[Container], dict[str, Word], Subject]:
+    """What is found in the text, and what was understood: commands, containers, variables, the machine."""
     services = compose.read_compose(text)
-    script = Script() if services is not None else read_script(text)
+    if services is None:
+        services = kubernetes.read_kubernetes(text)
+    script = Script() if services is not None else read_script(systemd.as_script(text))
     containers = services if services is not None else [c for c in map(container.as_container, script.commands) if c]
     serves = _serves(script, containers)
     subject = _machine(containers, chip, version)
@@ -51,8 +67,7 @@ def lint(text: str, chip: str | None = None, version: str | None = None) -> Repo
     if not serves and not containers:
         found.append(findings.named("lint-nothing", 1, "vllm serve"))
     ordered = tuple(sorted(dict.fromkeys(found), key=lambda one: (one.line, ORDER[one.severity], one.rule)))
-    repaired = repair.repaired(serves, containers, _exported(script, containers), subject, ordered)
-    return Report(ordered, subject.kind, subject.version, repaired)
+    return ordered, serves, containers, _exported(script, containers), subject
 
 
 def _serves(script: Script, containers: list[Container]) -> list[Serve]:

@@ -4,7 +4,7 @@ import re
 import shlex
 from dataclasses import replace
 
-from ascend_vl.plan.lint.compose import serve_words
+from ascend_vl.plan.lint.compose import LAUNCHER, serve_words
 from ascend_vl.plan.lint.container import Container, count_devices, covers, image_release
 from ascend_vl.plan.lint.findings import Finding
 from ascend_vl.plan.lint.serve_command import Serve, Use, as_serve
@@ -145,7 +145,7 @@ def _container(one: Container, subject: Subject, rules: set[str], serves: list[S
         added += [["--device", next(free)] for _ in range(max(0, needed - len(present)))]
     if "lint-management-device-missing" in rules:
         added += [["--device", mount.path] for mount in _missing_devices(one, subject)]
-    for mount in table().mounts:
+    for mount in table().mounts if rules & {"lint-mount-missing", "lint-mount-advised"} else ():
         if mount.what != "device" and not any(covers(path, mount.path) for path in one.mounts):
             added.append(["-v", f"{mount.path}:{mount.path}"])
     if "lint-shm-small" in rules:
@@ -157,7 +157,8 @@ def _container(one: Container, subject: Subject, rules: set[str], serves: list[S
     if inner is not None:
         command = _inside(command, [word for part in _parts(inner, rules) for word in part])
         options, variables = _variables(options, one, rules)
-        added += [["-e", f"{name}={value}"] for name, value in variables.items()]
+        # Without a value a variable is passed on from outside.
+        added += [["-e", f"{name}={value}" if value else name] for name, value in variables.items()]
     parts = [" ".join(words[:2]), *_pairs(options), *(" ".join(map(quote, pair)) for pair in added)]
     return " \\\n  ".join([*parts, " ".join(map(quote, [image, *command]))])
 
@@ -166,6 +167,8 @@ def _inside(command: list[str], serve: list[str]) -> list[str]:
     """The container's command with its serve part replaced, also inside `bash -c`."""
     for index, word in enumerate(command):
         if word == "vllm" and command[index + 1 : index + 2] == ["serve"]:
+            return [*command[:index], *serve]
+        if "python" in word and command[index + 1 : index + 4] == LAUNCHER:
             return [*command[:index], *serve]
         if "vllm serve" in word and " " in word:
             start = word.index("vllm serve")
@@ -203,9 +206,10 @@ def _image(image: str, subject: Subject, rules: set[str]) -> str:
     name, _, tag = image.rpartition(":")
     release, _ = image_release(image)
     if "lint-image-release" in rules:
-        from ascend_vl.machine.describe import newest_good
+        from ascend_vl.rules.verdict import best_release
 
-        release = newest_good(str(subject.kind)) or release
+        best = best_release(str(subject.kind))
+        release = best.release if best else release
     system = "-openeuler" if "-openeuler" in tag else ""
     return f"{name}:v{release}{row.suffixes.get(str(subject.kind), '')}{system}"
 

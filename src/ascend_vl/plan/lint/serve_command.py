@@ -4,10 +4,11 @@ import json
 import re
 from dataclasses import dataclass
 
+from ascend_vl.language import Text
 from ascend_vl.plan.lint import findings
 from ascend_vl.plan.lint.findings import Finding
 from ascend_vl.plan.lint.shell import Command, Word
-from ascend_vl.rules import table
+from ascend_vl.rules import table, vllm_flags
 from ascend_vl.rules.conditions import Subject, matches
 from ascend_vl.rules.rows import Condition, Flag
 
@@ -83,6 +84,12 @@ def as_serve(command: Command) -> Serve | None:
         texts[0].startswith("python") and texts[1:2] == ["-m"] and texts[2:3] == ["vllm.entrypoints.openai.api_server"]
     ):
         start = 3
+    elif (
+        texts[0].split("/")[-1].startswith("python")
+        and texts[1:3] == ["-m", "ascend_vl.serve.launch"]
+        and texts[3:4] == ["serve"]
+    ):
+        start = 4
     else:
         return None
     model, uses = _uses(words[start:])
@@ -133,7 +140,23 @@ def _is_flag(text: str) -> bool:
 
 def judge(serve: Serve, subject: Subject) -> list[Finding]:
     """Findings about the flags of one command."""
-    return [*_repeated(serve), *_shape(serve), *_by_table(serve, subject), *_heads(serve)]
+    return [*unknown(serve, subject), *_repeated(serve), *_shape(serve), *_by_table(serve, subject), *_heads(serve)]
+
+
+def unknown(serve: Serve, subject: Subject) -> list[Finding]:
+    """Options that no vLLM there has, with the one that was probably meant or the releases that have it."""
+    found = []
+    for use in serve.uses:
+        if "$" in use.spelled or vllm_flags.is_known(use.spelled, subject.kind, subject.version):
+            continue
+        fix = None
+        if releases := vllm_flags.elsewhere(use.spelled):
+            names = ", ".join(releases)
+            fix = Text(f"These releases have it: {names}.", f"以下版本有该参数：{names}。")
+        elif meant := vllm_flags.nearest(use.spelled, subject.kind, subject.version):
+            fix = Text(f"Did you mean {meant}?", f"是否想用 {meant}？")
+        found.append(findings.named("lint-flag-unknown", use.line, use.spelled, fix=fix))
+    return found
 
 
 def _repeated(serve: Serve) -> list[Finding]:

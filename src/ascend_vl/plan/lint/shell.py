@@ -10,7 +10,7 @@ _PROMPTS = ("$", ">")
 _WRAPPERS = ("sudo", "nohup", "exec", "time", "env")
 _STARTS = re.compile(
     r"^(sudo |nohup |exec |env |time |\$ |> )?"
-    r"((vllm|python3?|docker|podman|nerdctl|export|git|patch|cp|mv|sed|bash|sh|cd|pip3?)(\s|$)|[A-Za-z_]\w*=)"
+    r"(([\w./-]*/)?(vllm|python3?|docker|podman|nerdctl|export|git|patch|cp|mv|sed|bash|sh|cd|pip3?)(\s|$)|[A-Za-z_]\w*=)"
 )
 
 

@@ -85,7 +85,7 @@ def base_image(plan: Plan) -> str:
     if not plan.machine.chips:
         return "python:3.11-slim"
     best = best_release(plan.machine.kind)
-    release = plan.machine.vllm_ascend or (best.id.removeprefix("vllm-ascend-") if best else "")
+    release = plan.machine.vllm_ascend or (best.release if best else "")
     return image_of(release, plan.machine.kind)
 
 
