@@ -46,7 +46,7 @@ STACKS ?= 0.18.0 0.23.0.post1
 stacks: setup ## the unmodified vllm-ascend releases beside torch, for the emulated NPU (.venv-ascend-*)
 	@for version in $(STACKS); do $(RUN) -m npu_emulator.stacks make $$version --project . || exit 1; done
 
-stacks-all: ## the same with 0.11.0 and the early warning 0.26.0rc1
+stacks-all: ## the same with 0.11.0 and the release candidate 0.26.0rc1
 	@$(MAKE) stacks STACKS="0.11.0 0.18.0 0.23.0.post1 0.26.0rc1"
 
 .PHONY: help setup demo test test-faults test-emulated lint train eval-demo matrix

@@ -61,6 +61,7 @@ def test_serve_says_when_it_is_ready_and_ends_with_ctrl_c(tiny_hidream: Path, tm
         _, told = command.communicate(timeout=120)
     assert command.returncode == 130
     assert not process.group_alive(group)
+    assert told.rstrip().endswith("stopped")
     assert (ready["schema"], ready["model"]) == (1, "tiny")
     line = next(line for line in told.splitlines() if line.startswith("COMMAND"))
     assert "--max-num-batched-tokens 4096" in line and "--seed 3" in line

@@ -7,6 +7,8 @@ from types import ModuleType
 
 import pytest
 
+from npu_emulator.faults import FAULTS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -71,6 +73,12 @@ def test_the_lengths_on_the_first_page_are_the_plans(pages: dict[str, str], read
         for cell, card in zip(row.split("|")[2:4], ("300i-duo", "800i-a2"), strict=True):
             length = re.search(r"`max_model_len` \| `(\d+)`", pages[f"en/plans/{model}-{card}.md"])
             assert length is not None and re.search(r"\d+", cell)[0] == length[1], (readme, row)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_fault_of_the_emulator_is_named(language: str) -> None:
+    page = (ROOT / "docs" / language / "emulator.md").read_text("utf-8")
+    assert [name for name in FAULTS if f"`{name}`" not in page] == []
 
 
 def test_links_between_pages_lead_somewhere(pages: dict[str, str]) -> None:

@@ -214,6 +214,24 @@ def test_a_slice_that_gave_way_is_asked_for_again_and_counts_for_nothing() -> No
     run(body())
 
 
+def test_chat_is_looked_for_when_a_slice_is_sent_and_not_before_its_turn() -> None:
+    async def body() -> None:
+        sent: list[bool] = []
+        workers = FakeWorkers()
+
+        async def rpc(method: str, args: tuple[Any, ...]) -> Any:
+            if method == "drawing_advance":
+                assert args[2] == (len(sent) > 0)
+                sent.append(args[2])
+            return await workers.rpc(method, args)
+
+        one = Lane(rpc, LaneSettings(), 100, lambda job: 1, lambda: None, lambda: len(sent) > 0)
+        await asyncio.gather(one.draw(job(steps=2)), one.draw(job(steps=2)))
+        assert len(sent) == 8
+
+    run(body())
+
+
 def test_a_slice_does_not_give_way_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ascend_vl.drawing.lane.PATIENCE", 0.02)
 

@@ -117,7 +117,6 @@ def test_every_token_waits_for_at_most_one_slice(
 
     first, later = asyncio.run(body())
     assert len(first) == CHATS and len(later) == CHATS * (TOKENS - 1)
-    print(first, later)
     assert max(first) == 1 and max(later) == 1 and sum(later) > len(later) / 2
 
 

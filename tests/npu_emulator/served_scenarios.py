@@ -9,11 +9,9 @@ import served_checks as checks
 import tiny_checkpoint
 import tiny_variants
 import torch
-from PIL import Image
-from served import ROOT, NotReady, Reference, Served, serving
+from served import ROOT, NotReady, Reference, Served, picture, serving
 
 DEMO = ROOT / "src" / "ascend_vl" / "demo" / "checkpoint"
-PICTURES = DEMO.parent / "pictures"
 HERE = Path(__file__).parent
 PIECEWISE = '{"cudagraph_mode": "PIECEWISE", "cudagraph_capture_sizes": [1, 2, 4]}'
 # (name of the check, what it does): a test calls it, the script prints what it returns.
@@ -83,10 +81,9 @@ def broken_worker(models: Models, check: Check) -> None:
 
     def refused() -> Any:
         variables = {"PYTHONPATH": str(HERE / "broken_plugin")}
+        options = ("-tp", "2", "--max-model-len", "512")
         try:
-            with models.serving(
-                "0.18.0", "310P3", models.peak, "-tp", "2", "--max-model-len", "512", chips=2, **variables
-            ):
+            with models.serving("0.18.0", "310P3", models.peak, *options, chips=2, **variables):
                 raise AssertionError("it said it was ready")
         except NotReady as error:
             assert error.error["code"] == "plugin-inactive" and "[1]" in error.error["why"], error
@@ -96,15 +93,25 @@ def broken_worker(models: Models, check: Check) -> None:
 
 
 def large(version: str) -> Callable[[Models, Check], None]:
-    """Pictures of 1280x720, many clients, 16384 tokens, a tool call, a clip."""
+    """Pictures of 1280x720 and many clients."""
 
     def run(models: Models, check: Check) -> None:
-        options = ("--max-model-len", "16384", "--max-num-seqs", "4", "--")
-        options += ("--max-num-batched-tokens", "4096", "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+        options = ("--max-model-len", "16384", "--max-num-seqs", "4", "--", "--max-num-batched-tokens", "4096")
         with models.serving(version, "310P3", models.large, *options) as served:
             check("conformance", lambda: checks.conformance(served))
             check("clients", lambda: checks.concurrent(served))
             check("ramp", lambda: checks.ramp(served))
+
+    return run
+
+
+def long(version: str) -> Callable[[Models, Check], None]:
+    """A tool call, and 16384 tokens with pictures of 1280x720."""
+
+    def run(models: Models, check: Check) -> None:
+        options = ("--max-model-len", "16384", "--", "--max-num-batched-tokens", "4096")
+        options += ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+        with models.serving(version, "310P3", models.large, *options) as served:
             check("tool call", lambda: checks.tool_call(served))
             check("16384 tokens", lambda: checks.long_prompt(served, Reference(models.large, attention="sdpa")))
 
@@ -116,8 +123,7 @@ def hidream(*options: str, graphs: bool) -> Callable[[Models, Check], None]:
 
     def run(models: Models, check: Check) -> None:
         with models.serving("0.18.0", "910B3", DEMO, "--max-model-len", "1024", *options) as served:
-            seen = [Image.open(PICTURES / name).convert("RGB") for name in ("row-white.png", "column-black.png")]
-            questions = {"What is in the picture?": seen[:1], "Describe the pictures": seen, "1+1=?": []}
+            questions = {"What is in the picture?": [picture(0, 128, 128)], "1+1=?": []}
             reference = Reference(DEMO, torch.bfloat16)
             check("adaptations", lambda: in_force(served, 1))
             check("answers", lambda: checks.answers(served, reference, 0.5, questions))
@@ -164,6 +170,7 @@ SCENARIOS: dict[str, Callable[[Models, Check], None]] = {
     "0.18.0 310P3 x2, plugin broken in one worker": broken_worker,
     "0.18.0 310P3 large": large("0.18.0"),
     "0.23.0.post1 310P3 large": large("0.23.0.post1"),
+    "0.18.0 310P3 tool call and 16384 tokens": long("0.18.0"),
     "0.18.0 910B3 HiDream-O1 eager": hidream("--", "--enforce-eager", graphs=False),
     "0.18.0 910B3 HiDream-O1 PIECEWISE": hidream("--", "--compilation-config", PIECEWISE, graphs=True),
     "0.18.0 310P3 clip": clip,

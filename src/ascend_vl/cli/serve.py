@@ -79,14 +79,18 @@ def run(model: str, wishes: Any, *, explain: bool, as_json: bool) -> int:
     if adapting.ask(plan, told=show_finding):
         plan = resolve(checkpoint, wishes, machine)
     show_plan(plan)
-    with display.starting(model, output.remarks) as on_stage, process.run_plan(plan, on_stage=on_stage) as server:
-        if as_json:
-            output.print_json(ready_json(server))
-        else:
-            show_ready(server)
-        if explain:
-            show_replaced(server.status)
-        return follow(server)
+    try:
+        with display.starting(model, output.remarks) as on_stage, process.run_plan(plan, on_stage=on_stage) as server:
+            if as_json:
+                output.print_json(ready_json(server))
+            else:
+                show_ready(server)
+            if explain:
+                show_replaced(server.status)
+            return follow(server)
+    except KeyboardInterrupt:
+        output.remarks.print(str(Text("stopped", "已停止")))
+        raise
 
 
 def show_finding(name: str, finding: Any) -> None:

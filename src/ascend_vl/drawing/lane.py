@@ -186,8 +186,9 @@ class Lane:
         be under way without ever being computed."""
         patience = time.monotonic() + PATIENCE
         while True:
-            chat = time.monotonic() < patience and self._chatting()
-            statuses = await self._call("drawing_advance", name, layers, chat)
+            statuses = await self._call(
+                "drawing_advance", name, layers, lambda: time.monotonic() < patience and self._chatting()
+            )
             if not statuses[0].get("gave_way"):
                 return statuses
 
@@ -212,7 +213,9 @@ class Lane:
 
     async def _gated(self, method: str, *args: Any) -> list[dict[str, Any]]:
         async with self._gate:
-            return await _uncancelled(self._out(method, args))
+            # What may have changed while waiting at the gate is asked now.
+            now = tuple(arg() if callable(arg) else arg for arg in args)
+            return await _uncancelled(self._out(method, now))
 
     async def _out(self, method: str, args: tuple[Any, ...]) -> list[dict[str, Any]]:
         call = asyncio.ensure_future(self._rpc(method, args))
