@@ -25,6 +25,7 @@ IN_CI = (
     "0.18.0 310P3 x2, plugin broken in one worker",
     "0.18.0 310P3 large",
     "0.18.0 910B3 HiDream-O1 PIECEWISE",
+    "0.18.0 310P3 W8A8",
 )
 
 

@@ -43,6 +43,8 @@ def moe(peak: Path, folder: Path) -> Path:
         rope = dict(text.pop("rope_parameters"))
         text["rope_theta"] = rope.pop("rope_theta", 5e6)
         text["rope_scaling"] = rope
+    # As published; Transformers 5 may write num_local_experts, which Transformers 4.57 does not read.
+    text["num_experts"] = text.pop("num_local_experts", text.get("num_experts"))
     (folder / "config.json").write_text(json.dumps(settings, indent=1))
     return folder
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import types
 
 import numpy as np
 import pytest
@@ -288,3 +289,24 @@ def test_of_wrong_operators_the_furthest_outside_is_the_cause_and_a_wrong_weight
     assert json.loads((tmp_path / "expected.json").read_text())["kind"] == "rotary"
     weight = bisect._blamed(ranks, [{"tensors": ["lm_head.weight"], "relative": 1.4}])
     assert weight["operator"] is None and "lm_head.weight" in weight["why"].en
+
+
+@pytest.mark.parametrize(("failures", "healed"), [(0, True), (1, True), (2, False)])
+def test_a_trial_whose_engine_did_not_start_is_tried_once_more(search, monkeypatch, failures, healed):
+    search.facts = MachineFacts(chip="310P3", vllm_ascend="0.18.0")
+    search.states = {"vision-lengths": "handled-upstream", "vision-head-width": "handled-upstream"}
+    keep(search.out / "points" / "visual.blocks.0", [[3.0, 4.0]], [[3.0, 4.0]], [[9.0, 9.0]])
+    started = []
+
+    def engine(search):
+        started.append(1)
+        if len(started) <= failures:
+            raise AscendVLError("server-failed", *[bisect.Text("x", "x")] * 3)
+        return contextlib.nullcontext(types.SimpleNamespace(url="http://127.0.0.1:1", api_key=None))
+
+    monkeypatch.setattr(bisect, "_engine", engine)
+    monkeypatch.setattr(bisect.remote, "Server", lambda *given: None)
+    monkeypatch.setattr(bisect.looks, "errors", lambda *given: [0.0, 0.0])
+    cure = bisect._heal(search, {"module": "visual.blocks.0", "operator_kind": "vision attention"})
+    assert (cure == {"adaptation": "vision-operator", "confirmed": True}) == healed
+    assert len(started) == min(failures + 1, 2)

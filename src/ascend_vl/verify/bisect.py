@@ -366,12 +366,17 @@ def _heal(search: Search, finding: dict[str, Any]) -> dict[str, Any] | None:
         search.progress(f"{Text('trying', '尝试')} {name}")
         place = search.out / "trials" / name / point
         cures.keep_reference(search.out / "points" / point, place)
-        try:
-            with _engine(search) as running:
-                server = remote.Server(running.url, running.api_key)
-                found = looks.errors(search.look, server, None, search.case, point, place)
-        except AscendVLError as error:
-            search.steps.append({"trial": name, "error": error.code})
+        found = None
+        # Twice: vLLM picks a port for its ranks before it binds it, and another process may take it in between.
+        for _ in range(2):
+            try:
+                with _engine(search) as running:
+                    server = remote.Server(running.url, running.api_key)
+                    found = looks.errors(search.look, server, None, search.case, point, place)
+                break
+            except AscendVLError as error:
+                search.steps.append({"trial": name, "error": error.code})
+        if found is None:
             return False
         step = looks.judged(point, found, search.dtype)
         search.steps.append({"trial": name, **{key: value for key, value in step.items() if key != "point"}})
