@@ -24,6 +24,7 @@ IN_CI = (
     "0.23.0.post1 310P3 x2",
     "0.18.0 310P3 x2, plugin broken in one worker",
     "0.18.0 310P3 large",
+    "0.18.0 310P3 tool call and 16384 tokens",
     "0.18.0 910B3 HiDream-O1 PIECEWISE",
     "0.18.0 310P3 W8A8",
 )

@@ -128,7 +128,7 @@ def draw(
 def _drawing() -> Iterator[tuple[Any, Any]]:
     """(on_progress, a maker of on_preview for a file), with a bar on stderr."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=output.remarks, transient=True) as bar:
+    with Progress(*columns, console=output.remarks, transient=True, disable=not output.remarks.is_terminal) as bar:
         task = bar.add_task(str(Text("drawing", "绘制中")), total=None, visible=False)
 
         def on_progress(step: int, steps: int) -> None:
