@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ascend_vl.language import speak
+
 # A test run started in the background ignores Ctrl-C, and so would the commands it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -60,3 +62,10 @@ def tiny_server(tiny_hidream: Path, engine_environment: None) -> Iterator["Runni
 
     with running(tiny_hidream, Wishes(api_key=API_KEY, max_model_len=4096)) as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def spoken() -> Iterator[None]:
+    """No test's language is the next one's."""
+    yield
+    speak(None)
