@@ -1,6 +1,7 @@
 """Whatever is in the files, an inspection ends with a verdict or an AscendVLError, never a traceback."""
 
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -172,7 +173,8 @@ def test_any_file_as_json(raw):
 @given(value=values)
 def test_what_json_accepts_is_read_the_same(value):
     text = json.dumps(value)
-    assert json.dumps(parse(text.encode()).value) == text.replace("\\ud800", "?")
+    # Half a pair becomes "?"; a whole one, of which this is the first half, stays.
+    assert json.dumps(parse(text.encode()).value) == re.sub(r"\\ud800(?!\\ud[c-f])", "?", text)
 
 
 def test_nan_is_not_json():

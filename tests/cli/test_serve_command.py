@@ -1,10 +1,12 @@
 """`ascend-vl serve` from the outside, over the fake server of tests/serve."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,15 +30,22 @@ app.main()
 """
 
 
-def start(tiny: Path, state: Path, *args: str, options: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+@contextlib.contextmanager
+def start(tiny: Path, state: Path, *args: str, options: tuple[str, ...] = ()) -> Iterator["subprocess.Popen[str]"]:
+    """The command, running; ended where a test that failed left it."""
     script = SCRIPT.format(tests=str(SERVE_TESTS), fake=str(SERVE_TESTS / "fake_server.py"), options=list(options))
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", script, str(tiny), "--port", str(process.free_port()), *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "XDG_STATE_HOME": str(state), "ASCEND_VL_LANG": "en"},
-    )
+        env={**os.environ, "XDG_STATE_HOME": str(state), "ASCEND_VL_LANG": "en", "PYTHONUNBUFFERED": ""},
+    ) as command:
+        try:
+            yield command
+        finally:
+            if command.poll() is None:
+                command.terminate()
 
 
 def read_json(stream: "subprocess.Popen[str]") -> dict[str, object]:

@@ -57,6 +57,7 @@ def test_missing_stack_names_the_command(tmp_path: Path) -> None:
 
 
 def test_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NPU_EMULATOR_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert stacks.cache() == tmp_path / "npu-emulator"
     monkeypatch.setenv("NPU_EMULATOR_CACHE", str(tmp_path / "own"))

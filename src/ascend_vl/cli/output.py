@@ -26,8 +26,9 @@ remarks = Console(stderr=True, highlight=False)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout. Raises ValueError for NaN, which JSON does not have."""
+    """One JSON document on stdout, at once: a command may go on. Raises ValueError for NaN, which JSON does not have."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+    sys.stdout.flush()
 
 
 def show_error(error: AscendVLError, as_json: bool) -> None:

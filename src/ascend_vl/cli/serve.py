@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import time
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -174,14 +175,12 @@ def show_replaced(status: dict[str, Any] | None) -> None:
 
 def follow(server: Any) -> int:
     """Pass the server's log on to stderr, without its regular counts, until it ends (2) or the user interrupts."""
-    from ascend_vl.serve import process
-
     with open(server.log_path, errors="replace") as log:
         log.seek(0, 2)
         while server.process.poll() is None:
             new = log.read().splitlines(keepends=True)
             output.remarks.file.writelines(line for line in new if COUNTS not in line)
             output.remarks.file.flush()
-            process.pause(0.5)
+            time.sleep(0.5)
     output.remarks.print(f"{Text('vLLM ended by itself', 'vLLM 自行退出')}: {server.log_path}", markup=False)
     return 2

@@ -151,8 +151,11 @@ def _chatting(engine: Any) -> bool:
 def _fall(engine: Any) -> None:
     """Turn /health bad at once, and end the server soon as a failure, so that its supervisor starts it again."""
 
+    from vllm.v1.engine.exceptions import EngineDeadError
+
     async def dead() -> None:
-        raise RuntimeError("a drawing slice is stuck")
+        # The one error that vLLM's /health answers with 503; any other would close the connection of who asks.
+        raise EngineDeadError()
 
     engine.check_health = dead
     asyncio.get_running_loop().call_later(SECONDS_TO_BE_SEEN, _end)

@@ -32,18 +32,6 @@ SECONDS_BETWEEN_LOOKS = 0.2
 LOGS_KEPT = 20
 
 
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Python drops an exception that a signal raises within a finalizer; what the signal asked for must not be lost with it.
-_asked_to_end = threading.Event()
-
-
-def pause(seconds: float) -> None:
-    """Sleep. Raises KeyboardInterrupt also for a signal whose exception was lost."""
-    if _asked_to_end.is_set():
-        raise KeyboardInterrupt
-    time.sleep(seconds)
-
-
 def free_port() -> int:
     """A TCP port nobody listens on at this moment."""
     with socket.socket() as probe:
@@ -209,7 +197,7 @@ def _await_ready(server: RunningServer, on_stage: OnStage | None) -> None:
                 raise _died(server, reader)
             if readiness.healthy(client):
                 break
-            pause(SECONDS_BETWEEN_LOOKS)
+            time.sleep(SECONDS_BETWEEN_LOOKS)
         reader.enter("warmup")
         reader.feed(log.read())
     with server.client() as client:
@@ -291,12 +279,11 @@ def _interruptible() -> Iterator[None]:
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        _asked_to_end.set()
         raise KeyboardInterrupt
 
-    _asked_to_end.clear()
-    ends = [number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGINT]
-    before: dict[signal.Signals, Any] = {number: signal.signal(number, interrupt) for number in ends}
+    before: dict[signal.Signals, Any] = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:
