@@ -26,7 +26,7 @@ remarks = Console(stderr=True, highlight=False)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout, at once: a command may go on. Raises ValueError for NaN, which JSON does not have."""
+    """One JSON document on stdout, at once: a command may go on. Raises ValueError for NaN, which JSON has not."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
 

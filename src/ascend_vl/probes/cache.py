@@ -35,6 +35,7 @@ SHARED = (
     "ascend_vl.probes.references",
     "ascend_vl.probes.judge",
     "ascend_vl.probes.device",
+    "ascend_vl.probes.rotary_call",
     "ascend_vl.adaptations.seams.attention_operators",
     "ascend_vl.adaptations.seams.merge",
     "ascend_vl.adaptations.seams.lengths",

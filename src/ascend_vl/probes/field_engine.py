@@ -131,7 +131,15 @@ QUESTIONS: dict[str, Callable[[Path, Note], Finding]] = {
     "hidream-text": hidream_text,
 }
 # What goes wrong once an engine runs on the chip; a refusal before that is no verdict about it.
-FAULTS = ("server-failed", "plugin-inactive", "no-answer", "server-unreachable", "server-refused")
+FAULTS = (
+    "server-failed",
+    "plugin-inactive",
+    "adaptation-missing",
+    "no-answer",
+    "server-unreachable",
+    "server-refused",
+    "server-unusable",
+)
 
 
 def failure(error: AscendVLError, numbers: dict[str, Any]) -> Finding:
