@@ -579,3 +579,9 @@ def test_a_sharded_writer_that_lies_is_noticed(tmp_path):
     assert found(tmp_path) == {}
     write_index(tmp_path, dict.fromkeys(tensors, "model-00001-of-00003.safetensors"), 0)
     assert "tensor-missing" in found(tmp_path)
+
+
+def test_a_config_that_says_nothing_is_not_servable(root):
+    (root / "config.json").write_text("{}")
+    assert found(root)["config-incomplete"] == "config.json: model_type is absent."
+    assert inspect_checkpoint(root).verdict == "not servable"

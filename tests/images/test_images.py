@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from ascend_vl import images
+from ascend_vl.errors import AscendVLError
 from ascend_vl.images import ImageRefused, load_image
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
@@ -222,3 +223,20 @@ def test_damage_anywhere_gives_a_picture_or_a_refusal(form: str, choose: st.Data
     except ImageRefused as error:
         assert not LEAK.search(str(error))
         assert isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize("value", ["abc", "-5", "0"])
+def test_a_limit_that_is_no_number_of_pixels_is_a_setting_to_correct(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv(images.MAX_PIXELS_VARIABLE, value)
+    with pytest.raises(AscendVLError) as refused:
+        images.max_pixels()
+    assert refused.value.code == "setting-invalid" and not isinstance(refused.value, ImageRefused)
+
+
+@pytest.mark.parametrize("source", ["http://127.0.0.1:1/x.png", "file:///x.png", "~nobody-of-that-name/x.png"])
+def test_what_is_no_path_is_named_as_it_was_given(source: str) -> None:
+    with pytest.raises(ImageRefused) as refused:
+        load_image(source)
+    assert refused.value.code == "image-not-found" and source in refused.value.what.en

@@ -164,3 +164,25 @@ def test_logs_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     for _ in range(process.LOGS_KEPT + 5):
         process.new_log()
     assert len(list(process.log_directory().iterdir())) == process.LOGS_KEPT + 1
+
+
+@pytest.mark.parametrize("port", ["99999", "0", "-1", "abc", "٣"])
+def test_a_port_that_is_none_is_refused_in_words(port: str) -> None:
+    with pytest.raises(AscendVLError) as refused:
+        process.command_options.address(["vllm", "serve", "m", "--port", port])
+    assert refused.value.code == "port-invalid"
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "999.1.1.1"])
+def test_an_address_of_another_machine_is_not_called_a_taken_port(host: str) -> None:
+    with pytest.raises(AscendVLError) as refused:
+        process._require_free(host, process.free_port())
+    assert refused.value.code == "host-invalid"
+
+
+def test_a_log_directory_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    process.log_directory().parent.mkdir(parents=True)
+    # A file in its place: root may write wherever permissions forbid it.
+    process.log_directory().write_text("")
+    assert process.new_log().is_file()
