@@ -50,10 +50,11 @@ def test_exit_code_is_the_command_s() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_command_ends_by_itself_when_we_are_told_to_end(number: signal.Signals) -> None:
     code = """
-import signal, sys, time
+import os, signal, sys, time
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, lambda *_: (time.sleep(1), print("ended", flush=True), sys.exit(5)))
-print("up", flush=True)
+    signal.signal(number, lambda *_: (time.sleep(1), os.write(1, b"ended\\n"), sys.exit(5)))
+# Unbuffered: the signal may come while this is still being written.
+os.write(1, b"up\\n")
 time.sleep(60)
 """
     arguments = [sys.executable, "-m", "npu_emulator", "--", sys.executable, "-c", code]
