@@ -5,11 +5,12 @@ usage: python -m benchmarks.emulated_serving [--keep DIR] [SCENARIO ...]   (defa
 With --keep the checkpoints, the answers of probes and vLLM's logs stay in DIR and are used again.
 
 Everything it prints is emulated: the unmodified vllm-ascend ran on a CPU against `npu_emulator`. Exit 1 when a check
-failed. `tests/npu_emulator/test_served.py` runs the part of this that fits into CI.
+failed. `tests/npu_emulator/test_served.py` runs a part of this.
 """
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -53,6 +54,8 @@ def main() -> int:
     if options.list:
         print("\n".join(served_scenarios.SCENARIOS))
         return 0
+    # A shell ignores it for what runs in the background; servers are stopped by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     printer = Printer()
     with tempfile.TemporaryDirectory(prefix="emulated-serving-") as scratch:
         folder = (options.keep or Path(scratch)).resolve()

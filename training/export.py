@@ -42,6 +42,7 @@ def config_json(c: ModelConfig, dtype: str) -> dict:
             "boi_token_id": token("<|boi_token|>"),
             "tms_token_id": token("<|tms_token|>"),
             "resolutions": [[128, 128]],
+            "tasks": ["image_generation"],
         },
         "image_token_id": token("<|image_pad|>"),
         "model_type": "qwen3_vl",

@@ -60,6 +60,9 @@ def test_a_checkpoints_own_block_decides() -> None:
     )
     assert config.constants.fix_point == 2048 and config.constants.tms_token_id == 767
     assert config.constants.default_size == (128, 128)
+    assert config.tasks == ("image_generation", "image_edit")
+    fewer = DrawingConfig.from_checkpoint({"hidream_o1": {**block, "tasks": ["image_generation"]}})
+    assert fewer.tasks == ("image_generation",)
     # The noise scale is a constant of training, whatever the schedule.
     assert config.recipe("full", 0).noise_scale == config.recipe(None, 1).noise_scale == 4.0
 

@@ -4,7 +4,9 @@ import base64
 import io
 import json
 import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -187,6 +189,20 @@ def test_a_stream_with_previews_and_progress(client: TestClient, workers: FakeWo
     assert picture_of(previews[0]).getpixel((0, 0)) == (60, 60, 60)
     assert got[-1]["seed"] == 5 and got[-1]["usage"]["output_tokens"] == 2
     assert workers.sessions == {}
+
+
+def test_a_checkpoint_that_was_not_trained_to_edit_says_so(tiny: Any, tmp_path: Path, workers: FakeWorkers) -> None:
+    shutil.copytree(tiny, tmp_path / "draws")
+    config = json.loads((tiny / "config.json").read_text())
+    config["hidream_o1"] = {"recipe": "dev", "tasks": ["image_generation"]}
+    (tmp_path / "draws" / "config.json").write_text(json.dumps(config))
+    with TestClient(app(tmp_path / "draws", workers)) as client:
+        (card,) = client.get("/v1/models").json()["data"]
+        assert card["ascend_vl"]["capabilities"] == ["chat", "image_generation"]
+        body = {"prompt": "make it blue", "image": url(png()), "size": "64x64"}
+        refused = client.post("/v1/images/edits", json=body)
+        assert refused.status_code == 400 and refused.json()["error"]["code"] == "drawing-task"
+    assert not [method for method, _ in workers.calls if method == "drawing_begin"]
 
 
 def test_edits_stream_under_their_own_names(client: TestClient) -> None:

@@ -1,17 +1,19 @@
 """What a served model is asked on the emulator. Each check raises AssertionError, or returns the numbers it saw."""
 
 import base64
-import io
 import json
 import re
+import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 from PIL import Image
 from served import Reference, Served, answer_of, data_url, picture, same_until_a_tie
 
@@ -220,13 +222,17 @@ def long_prompt(served: Served, reference: Reference, tokens: int = 16384) -> di
 
 
 def clip(frames: int = 4) -> dict[str, Any]:
-    """A content part with a short clip: JPEG frames in one data: URL, as vLLM reads them."""
-    encoded_frames = []
-    for n in range(frames):
-        out = io.BytesIO()
-        picture(500 + n, 64, 64).save(out, "JPEG")
-        encoded_frames.append(base64.b64encode(out.getvalue()).decode())
-    return {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{','.join(encoded_frames)}"}}
+    """A content part with a short MP4 file."""
+    import cv2
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "clip.mp4"
+        writer = cv2.VideoWriter(str(file), cv2.VideoWriter_fourcc(*"mp4v"), 2.0, (64, 64))
+        for n in range(frames):
+            writer.write(np.asarray(picture(500 + n, 64, 64)))
+        writer.release()
+        encoded = base64.b64encode(file.read_bytes()).decode()
+    return {"type": "video_url", "video_url": {"url": f"data:video/mp4;base64,{encoded}"}}
 
 
 def video_refused(served: Served) -> dict[str, Any]:

@@ -20,13 +20,15 @@ from npu_emulator import stacks  # noqa: E402
 
 pytestmark = pytest.mark.emulated
 
-IN_CI = (
+SHORT = (
     "0.23.0.post1 310P3 x2",
     "0.18.0 310P3 x2, plugin broken in one worker",
     "0.18.0 310P3 large",
     "0.18.0 310P3 tool call and 16384 tokens",
     "0.18.0 910B3 HiDream-O1 PIECEWISE",
     "0.18.0 310P3 W8A8",
+    "0.23.0.post1 310P3 experts",
+    "0.18.0 310P3 clip",
 )
 
 
@@ -35,7 +37,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> served_scenarios.Models:
     return served_scenarios.Models(tmp_path_factory.mktemp("served"))
 
 
-@pytest.mark.parametrize("name", IN_CI)
+@pytest.mark.parametrize("name", SHORT)
 def test_scenario(name: str, models: served_scenarios.Models) -> None:
     stacks.make(name.split()[0], ROOT, ROOT)
     ran = []

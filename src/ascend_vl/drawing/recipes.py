@@ -64,6 +64,7 @@ FULL = Recipe("full", "unipc", 50, None, 3.0, 5.0, 8.0, 8.0, 0.0)
 DEV = Recipe("dev", "flash", 28, DEV_TIMESTEPS, 1.0, 0.0, 7.5, 7.5, 2.5)
 DEV_2604 = Recipe("dev-2604", "flash", 28, DEV_TIMESTEPS, 1.0, 0.0, 8.0, 8.0, 8.0)
 RECIPES = {recipe.name: recipe for recipe in (FULL, DEV, DEV_2604)}
+TASKS = ("image_generation", "image_edit")
 # Dev with exactly one reference: Euler, with the first noise of the full model.
 EDIT_SCHEDULER: SchedulerName = "flow_match"
 EDIT_NOISE_SCALE = 8.0
@@ -87,12 +88,15 @@ class Constants:
 
 @dataclass(frozen=True)
 class DrawingConfig:
-    """Constants of a checkpoint, its own recipe's name, and the recipes it can be asked for."""
+    """Constants of a checkpoint, its own recipe's name, the recipes it can be asked for, and what it was trained to do:
+    `TASKS`, fewer where its files say so.
+    """
 
     constants: Constants = field(default_factory=Constants)
     default_recipe: str = "full"
     recipes: Mapping[str, Recipe] = field(default_factory=lambda: dict(RECIPES))
     edit_noise_scale: float = EDIT_NOISE_SCALE
+    tasks: tuple[str, ...] = TASKS
 
     @classmethod
     def from_checkpoint(cls, config: Mapping[str, Any], name: str = "") -> "DrawingConfig":
@@ -116,7 +120,8 @@ class DrawingConfig:
             }
             base = recipes.get(own, replace(base, noise_scale=float(scale), noise_scale_end=float(scale)))
         recipes[own] = replace(base, name=own, **_recipe_values(block))
-        return cls(constants, own, recipes, float(scale) if scale is not None else EDIT_NOISE_SCALE)
+        tasks = tuple(task for task in TASKS if task in block.get("tasks", TASKS))
+        return cls(constants, own, recipes, float(scale) if scale is not None else EDIT_NOISE_SCALE, tasks)
 
     def recipe(self, name: str | None, references: int, **overrides: Any) -> Recipe:
         """The recipe `name` (None: the checkpoint's own) for so many references, with the overrides that are not None.

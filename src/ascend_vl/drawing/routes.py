@@ -26,7 +26,7 @@ from ascend_vl.drawing.errors import Refusal
 from ascend_vl.drawing.lane import Busy
 from ascend_vl.drawing.references import MAX_REFERENCES
 from ascend_vl.drawing.request import EditRequest, ImageRequest, bad_value, parse, partial_steps
-from ascend_vl.drawing.service import DrawingService, Picture, b64, open_service, unavailable
+from ascend_vl.drawing.service import DrawingService, Picture, b64, open_service, unavailable, untrained
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
 from ascend_vl.models import names
@@ -106,7 +106,7 @@ async def _models(request: Request) -> Response:
     content = listed.model_dump()
     found = getattr(request.app.state, STATE, None)
     if isinstance(found, DrawingService):
-        drawing, can = found.capabilities(), ["chat", "image_generation", "image_edit"]
+        drawing, can = found.capabilities(), ["chat", *found.bench.config.tasks]
     else:
         why = str(found.why) if isinstance(found, Refusal) else None
         drawing, can = {"available": False, "why": why}, ["chat"]
@@ -136,6 +136,8 @@ async def _edits(request: Request) -> Response:
 async def _answer(request: Request, kind: type[ImageRequest], event: str) -> Response:
     try:
         service = _service(request)
+        if event not in service.bench.config.tasks:
+            raise untrained(event)
         service.lane.check()
         values, pictures = await _read(request, kind)
         asked = parse(kind, values)

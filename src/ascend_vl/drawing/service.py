@@ -182,6 +182,18 @@ def unavailable(why: Text) -> Refusal:
     )
 
 
+def untrained(task: str) -> Refusal:
+    """400: the checkpoint's own files do not list this task."""
+    return Refusal(
+        "drawing-task",
+        Text("This checkpoint does not edit pictures.", "该权重不支持图片编辑。"),
+        Text(f"Its config.json does not list {task} among its tasks.", f"其 config.json 的 tasks 未列出 {task}。"),
+        Text(
+            "Ask for a picture without references, or serve another checkpoint.", "请不带参考图绘制，或改用其他权重。"
+        ),
+    )
+
+
 def b64(data: bytes) -> str:
     """Base64 text."""
     return base64.b64encode(data).decode("ascii")

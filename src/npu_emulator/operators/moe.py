@@ -50,6 +50,50 @@ def npu_grouped_matmul(
     return [out]
 
 
+@operator(
+    "npu_moe_init_routing_v2",
+    source="torch_npu schema (hiascend.com Pytorch 700 ptaoplist_002366); aclnnMoeInitRoutingV2 lists Atlas inference "
+    "products; vllm-ascend 0.23.0.post1 _310p/fused_moe/token_dispatcher.py reads cumulative counts without the flag",
+)
+def npu_moe_init_routing_v2(
+    x: torch.Tensor,
+    expert_idx: torch.Tensor,
+    *,
+    scale: torch.Tensor | None = None,
+    offset: torch.Tensor | None = None,
+    active_num: int = -1,
+    expert_capacity: int = -1,
+    expert_num: int = -1,
+    drop_pad_mode: int = 0,
+    expert_tokens_num_type: int = 0,
+    expert_tokens_num_flag: bool = False,
+    quant_mode: int = 0,
+    active_expert_range: Sequence[int] | None = None,
+    row_idx_type: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rows of x (T, H) sorted by expert (T k, H), where each of expert_idx (T, k) went (int32, -1: outside the range),
+    tokens of each expert of the range (type 0 cumulative, 1 counts), and a scale without meaning.
+    """
+    kernel = "MoeInitRoutingV2"
+    check_no_bf16(kernel, x)
+    require_aclnn(kernel, x.dim() == 2 and expert_idx.dim() == 2, "x and expert_idx must have two dimensions")
+    require_aclnn(kernel, x.shape[0] == expert_idx.shape[0], "x and expert_idx differ in rows")
+    require_aclnn(kernel, expert_idx.dtype == torch.int32, f"expert_idx is {expert_idx.dtype}, not int32")
+    require_aclnn(kernel, drop_pad_mode == 0 and quant_mode == -1, "only dropless, unquantised routing is emulated")
+    require_aclnn(kernel, expert_tokens_num_type in (0, COUNTS) and row_idx_type == 0, "this output is not emulated")
+    first, last = active_expert_range or (0, expert_num)
+    experts = expert_idx.flatten().long()
+    inside = (experts >= first) & (experts < last)
+    order = torch.where(inside, experts, last).argsort(stable=True)[: int(inside.sum())]
+    where = torch.full_like(experts, -1, dtype=torch.int32)
+    where[order] = torch.arange(len(order), dtype=torch.int32)
+    sorted_rows = x.new_zeros(experts.numel(), x.shape[1])
+    sorted_rows[: len(order)] = x[order // expert_idx.shape[1]]
+    counts = torch.bincount(experts[inside] - first, minlength=last - first)
+    tokens = counts if expert_tokens_num_type == COUNTS else counts.cumsum(0)
+    return sorted_rows, where, tokens, x.new_empty(experts.numel(), dtype=torch.float32)
+
+
 @operator("npu_moe_token_unpermute", source="torch_npu schema; vllm-ascend 0.18.0 ops/fused_moe/token_dispatcher.py")
 def npu_moe_token_unpermute(
     permuted_tokens: torch.Tensor,

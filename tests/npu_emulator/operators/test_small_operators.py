@@ -12,7 +12,12 @@ from npu_emulator.operators.activation import npu_fast_gelu, npu_swiglu
 from npu_emulator.operators.formats import FRACTAL_NZ, empty_with_format, get_npu_format, npu_format_cast
 from npu_emulator.operators.indexing import index_put_
 from npu_emulator.operators.matmul import npu_matmul_add_fp32
-from npu_emulator.operators.moe import npu_grouped_matmul, npu_moe_gating_top_k_softmax, npu_moe_token_unpermute
+from npu_emulator.operators.moe import (
+    npu_grouped_matmul,
+    npu_moe_gating_top_k_softmax,
+    npu_moe_init_routing_v2,
+    npu_moe_token_unpermute,
+)
 from npu_emulator.operators.normalization import npu_add_rms_norm, npu_rms_norm
 from npu_emulator.operators.quantization import npu_dynamic_quant, npu_quant_matmul, npu_quantize
 
@@ -113,6 +118,32 @@ def test_experts_give_what_a_loop_gives(machine, kind):
     for t in range(tokens):
         top = chances[t].topk(k).indices
         want = sum(chances[t, e] * (x[t] @ weight[e]) for e in top)
+        assert torch.allclose(out[t], want, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("inside", [(0, 4), (1, 3)])
+def test_routing_sorts_the_tokens_of_the_experts_that_are_here(machine, inside, kind):
+    first, last = inside
+    x, weight = torch.randn(5, 8), torch.randn(4, 8, 6)
+    chances = torch.randn(5, 4).softmax(-1)
+    weights, ids = chances.topk(2)
+    rows, where, tokens, _ = npu_moe_init_routing_v2(
+        x,
+        ids.to(torch.int32),
+        active_num=10,
+        expert_num=4,
+        expert_tokens_num_type=kind,
+        quant_mode=-1,
+        active_expert_range=list(inside),
+    )
+    assert where.dtype == torch.int32
+    local = [weight[first:last]]
+    grouped = npu_grouped_matmul([rows], local, group_list=tokens, split_item=2, group_type=0, group_list_type=kind)[0]
+    out = npu_moe_token_unpermute(grouped, where, weights)
+    for t in range(5):
+        here = [(w, e) for w, e in zip(weights[t], ids[t], strict=True) if first <= e < last]
+        want = sum((w * (x[t] @ weight[e]) for w, e in here), torch.zeros(6))
         assert torch.allclose(out[t], want, atol=1e-5)
 
 
