@@ -1,5 +1,6 @@
 """Triton kernels that vllm-ascend launches on 910B without asking whether there is Triton (there is none here)."""
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -60,16 +61,19 @@ SLOT_MAPPING = Operator(
 )
 
 
+# vLLM 0.23's, and vllm-ascend 0.26's own of the same name and arguments.
+HOLDERS = ("vllm.v1.worker.block_table", "vllm_ascend.ops.triton.compute_slot_mapping")
+
+
 def install() -> None:
     """Replace the kernels in the modules that hold them, once these are imported; on 910B only (310P has no Triton)."""
     from npu_emulator.install import after_import
 
-    name = "vllm.v1.worker.block_table"
-
-    def replace() -> None:
+    def replace(name: str) -> None:
         module = sys.modules[name]
         if hasattr(module, "_compute_slot_mapping_kernel"):
             module._compute_slot_mapping_kernel = Kernel(SLOT_MAPPING)  # type: ignore[attr-defined]
 
     if not current().is_310p:
-        after_import(name, replace)
+        for name in HOLDERS:
+            after_import(name, functools.partial(replace, name))

@@ -167,6 +167,7 @@ def quantised(version: str, *active: str) -> Callable[[Models, Check], None]:
 SCENARIOS: dict[str, Callable[[Models, Check], None]] = {
     "0.18.0 310P3 x2": twin("0.18.0", "float16"),
     "0.23.0.post1 310P3 x2": twin("0.23.0.post1", "float16", "embedding-merge", "vision-exact-kernel"),
+    "0.26.0rc1 310P3 x2": twin("0.26.0rc1", "float16", "embedding-merge", "vision-exact-kernel"),
     "0.18.0 310P3 x2, plugin broken in one worker": broken_worker,
     "0.18.0 310P3 large": large("0.18.0"),
     "0.23.0.post1 310P3 large": large("0.23.0.post1"),

@@ -1,6 +1,6 @@
 """`ascend-vl field` on emulated chips, with and without faults (emulated: nothing about hardware).
 
-`benchmarks.emulated_field` lets it ask everything; here the time ends before.
+With more minutes it asks everything; here the time ends before.
 """
 
 import json
