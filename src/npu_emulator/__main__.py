@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from npu_emulator import launch
+from npu_emulator.contract import NpuError
 from npu_emulator.machine import CHIPS
 from npu_emulator.stacks import StackError
 
@@ -36,11 +37,12 @@ def main() -> int:
         machine = launch.describe(
             options.chip, options.chips, options.memory, options.cann, options.stack, options.faults
         )
+        print(launch.summary(machine), file=sys.stderr, flush=True)
         return launch.run(machine, command)
     except StackError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, NpuError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 

@@ -6,11 +6,12 @@ import importlib.util
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 
 from npu_emulator.contract import NpuError
-from npu_emulator.stacks import cache
+from npu_emulator.stacks import cache, locked
 
 SOURCES = Path(__file__).parent / "csrc"
 
@@ -32,7 +33,10 @@ def load() -> ModuleType:
     folder = cache() / f"device-{key()}"
     library = folder / f"{name}.so"
     if not library.exists():
-        _build(name, folder)
+        # The lock goes with its holder, however that ends; the library appears whole or not at all.
+        with locked(folder.name):
+            if not library.exists():
+                _build(name, library)
     spec = importlib.util.spec_from_file_location(name, library)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -40,9 +44,16 @@ def load() -> ModuleType:
     return module
 
 
-def _build(name: str, folder: Path) -> None:
-    from torch.utils import cpp_extension
+def check_can_build() -> None:
+    """Raises NpuError (code 0) on a computer where no device was ever built and there is no C++ compiler.
 
+    A launcher asks before it starts anything: an error inside `import torch` is hard to read.
+    """
+    if not any(cache().glob("device-*/*.so")):
+        _compiler()
+
+
+def _compiler() -> str:
     compiler = os.environ.get("CXX") or "c++"
     if shutil.which(compiler) is None:
         raise NpuError(
@@ -50,16 +61,24 @@ def _build(name: str, folder: Path) -> None:
             "(install one, for example the package g++, or set CXX)",
             0,
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        # torch's builder holds a lock file in the folder, so that several processes may ask at once.
-        cpp_extension.load(
-            name=name,
-            sources=[str(source) for source in sorted(SOURCES.glob("*.cpp"))],
-            build_directory=str(folder),
-            extra_cflags=["-O2", "-std=c++20", "-w"],
-            is_python_module=False,
-            verbose=False,
-        )
-    except (RuntimeError, OSError) as error:
-        raise NpuError(f"npu_emulator could not build its device with {compiler!r}: {error}", 0) from error
+    return compiler
+
+
+def _build(name: str, library: Path) -> None:
+    from torch.utils import cpp_extension
+
+    compiler = _compiler()
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="build-", dir=library.parent) as folder:
+        try:
+            cpp_extension.load(
+                name=name,
+                sources=[str(source) for source in sorted(SOURCES.glob("*.cpp"))],
+                build_directory=folder,
+                extra_cflags=["-O2", "-std=c++20", "-w"],
+                is_python_module=False,
+                verbose=False,
+            )
+            (Path(folder) / library.name).rename(library)
+        except (RuntimeError, OSError) as error:
+            raise NpuError(f"npu_emulator could not build its device with {compiler!r}: {error}", 0) from error

@@ -6,6 +6,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -158,6 +159,16 @@ def of_this_version(operators: Iterable[Operator]) -> list[Operator]:
         if (operator.since is None or here >= _version(operator.since))
         and (operator.until is None or here < _version(operator.until))
     ]
+
+
+def published() -> frozenset[str]:
+    """Names of the operators that the published torch_npu of this version has, emulated or not."""
+    here, found = current().torch_npu, set()
+    for line in (Path(__file__).parent / "published_names.txt").read_text(encoding="utf-8").splitlines():
+        name, *versions = line.split()
+        if name != "#" and any(here.startswith(version) for version in versions):
+            found.add(name)
+    return frozenset(found)
 
 
 def available() -> dict[str, Operator]:

@@ -4,7 +4,9 @@ else.
 
 import contextlib
 import hashlib
+import math
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -13,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from npu_emulator import faults
+from npu_emulator import build, faults
 from npu_emulator.install import SHARED, SITE_PACKAGES
 from npu_emulator.machine import CANN, GIB, VARIABLE, Machine, from_json
 from npu_emulator.stacks import StackError, cache, differences
@@ -42,11 +44,13 @@ def import_folder(machine: Machine) -> Path:
     }
     for name, text in texts.items():
         if not (info / name).exists():
-            (info / name).write_text(text)
+            partial = info / f".{name}-{os.getpid()}"
+            partial.write_text(text)
+            partial.replace(info / name)
     for target in (PACKAGE, *sorted(p for p in SITE_PACKAGES.iterdir() if p.is_dir() and p.name != "__pycache__")):
-        link = folder / target.name
-        if not link.is_symlink():
-            link.symlink_to(target)
+        # Two processes may make the folder at once.
+        with contextlib.suppress(FileExistsError):
+            (folder / target.name).symlink_to(target)
     return folder
 
 
@@ -71,16 +75,18 @@ def environment(machine: Machine, base: dict[str, str] | None = None) -> dict[st
 
 
 def run(machine: Machine, command: list[str], folder: Path | None = None, stdout: int | None = None) -> int:
-    """Run `command` on `machine`; its exit code.
+    """Run `command` on `machine`; its exit code, as a shell counts it when a signal ended it (128 + number).
 
-    When `folder` (default: the current one) has the stack `machine.stack`, its programs are found first, and its files
-    are compared with the published hashes afterwards. Raises StackError when one differs, OSError when there is no such
-    command.
+    When `folder` (default: the current one) has the stack `machine.stack`, its programs are found first. The files of
+    the stack that `command` belongs to are compared with the published hashes afterwards. Raises StackError when one
+    differs, ValueError for a program of another stack, OSError when there is no such command, NpuError when the device
+    cannot be built.
     """
+    build.check_can_build()
+    venv = stack_of(command[0], machine.stack, (folder or Path.cwd()) / f".venv-ascend-{machine.stack}")
+    packages = venv / "packages" if venv is not None else None
     variables = environment(machine)
-    venv = (folder or Path.cwd()) / f".venv-ascend-{machine.stack}"
-    packages = venv / "packages" if machine.stack and (venv / "packages").exists() else None
-    if packages is not None:
+    if venv is not None:
         variables["PATH"] = os.pathsep.join([str(venv / "bin"), variables.get("PATH", os.defpath)])
     try:
         code = _followed(command, variables, stdout)
@@ -92,6 +98,26 @@ def run(machine: Machine, command: list[str], folder: Path | None = None, stdout
     return code
 
 
+def summary(machine: Machine) -> str:
+    """One line about the machine: what it is, and how much smaller than a real one."""
+    return (
+        f"emulated: {machine.chips} x {machine.chip} with {machine.memory_bytes / GIB:.4g} GiB each, "
+        f"1:{machine.scale:.3g} of a real chip; CANN {machine.cann}; faults: {faults.listed(machine.faults)}"
+    )
+
+
+def stack_of(program: str, stack: str, here: Path) -> Path | None:
+    """Folder of the stack whose programs are to run: that of `program` itself, or `here`; None without one.
+
+    Raises ValueError when `program` lies in the folder of a stack that is not `stack`.
+    """
+    found = re.search(r"^(.*/)?\.venv-ascend-([^/]+)(?=/bin/)", program)
+    if found is not None and found.group(2) != stack:
+        raise ValueError(f"{program} belongs to stack {found.group(2)}: give --stack {found.group(2)}")
+    venv = Path(found.group()).absolute() if found is not None else here
+    return venv if stack and (venv / "packages").exists() else None
+
+
 def _followed(command: list[str], variables: dict[str, str], stdout: int | None) -> int:
     """Exit code of the command, which gets the signals that are meant to end us.
 
@@ -100,7 +126,8 @@ def _followed(command: list[str], variables: dict[str, str], stdout: int | None)
     with subprocess.Popen(command, env=variables, stdout=stdout) as child, _passing_signals_to(child):
         while True:
             with contextlib.suppress(KeyboardInterrupt):
-                return child.wait()
+                code = child.wait()
+                return code if code >= 0 else 128 - code
 
 
 @contextlib.contextmanager
@@ -121,7 +148,9 @@ def _passing_signals_to(child: "subprocess.Popen[bytes]") -> Iterator[None]:
 
 
 def describe(chip: str, chips: int, memory_gib: float, cann: str | None, stack: str, fault_text: str) -> Machine:
-    """The machine of a command line. Raises ValueError for a chip, fault or number that does not exist."""
+    """The machine of a command line. Raises ValueError for a chip, stack, fault or number that does not exist."""
+    if not math.isfinite(memory_gib):
+        raise ValueError(f"{memory_gib} GiB is no size of a memory")
     release = cann or CANN.get(stack, Machine.cann)
     described = Machine(chip, chips, int(memory_gib * GIB), release, stack, faults.parse(fault_text, chip, release))
     return from_json(described.to_json())

@@ -9,6 +9,9 @@ from typing import Any
 VARIABLE = "NPU_EMULATOR"
 GIB = 2**30
 CHIPS = ("310P3", "910B3")
+MOST_CHIPS = 16
+# Memory of one real chip in GiB, as npu-smi shows it: 44280 MB a chip of a 300I Duo, 64 GB of which 61 are visible.
+REAL_GIB = {"310P3": 43.2, "910B3": 61.0}
 
 # torch_npu as each vllm-ascend release was published with it, and its CANN (release notes and Dockerfiles of vllm-
 # ascend).
@@ -40,6 +43,11 @@ class Machine:
         """Whether the chip is of the 310P family (fp16 only, ATB attention, NZ weights)."""
         return self.chip.startswith("310P")
 
+    @property
+    def scale(self) -> float:
+        """How many times as much memory a real chip has."""
+        return REAL_GIB[self.chip] * GIB / self.memory_bytes
+
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON has them."""
         return asdict(replace(self, faults=frozenset())) | {"faults": sorted(self.faults)}
@@ -50,7 +58,9 @@ class Machine:
 
 
 def from_json(text: str) -> Machine:
-    """The machine described by `text`; "" is the default machine. Raises ValueError for an unknown chip or field."""
+    """The machine described by `text`; "" is the default machine. Raises ValueError for a
+    chip, stack or field that does not exist.
+    """
     fields = json.loads(text) if text.strip() else {}
     unknown = set(fields) - set(Machine.__dataclass_fields__)
     if unknown:
@@ -58,8 +68,10 @@ def from_json(text: str) -> Machine:
     machine = Machine(**{**fields, "faults": frozenset(fields.get("faults", ()))})
     if machine.chip not in CHIPS:
         raise ValueError(f"{VARIABLE}: chip {machine.chip!r} is not one of {', '.join(CHIPS)}")
-    if machine.chips < 1 or machine.memory_bytes < 1:
-        raise ValueError(f"{VARIABLE}: at least one chip and one byte of memory")
+    if machine.stack and machine.stack not in TORCH_NPU:
+        raise ValueError(f"{VARIABLE}: stack {machine.stack!r} is not one of {', '.join(TORCH_NPU)}")
+    if not 1 <= machine.chips <= MOST_CHIPS or machine.memory_bytes < 1:
+        raise ValueError(f"{VARIABLE}: at least one chip and one byte of memory, at most {MOST_CHIPS} chips")
     return machine
 
 

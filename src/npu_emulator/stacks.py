@@ -121,7 +121,8 @@ def cache() -> Path:
 
 
 @contextlib.contextmanager
-def _locked(name: str) -> Iterator[None]:
+def locked(name: str) -> Iterator[None]:
+    """While this is held, no other process is in the same; freed by the system when the process ends."""
     folder = cache()
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / f"{name}.lock", "w") as handle:
@@ -244,7 +245,7 @@ def _base() -> Path:
     wanted = [text for text in requirements(metadata) if _normal(Requirement(text).name) != "transformers"]
     key = hashlib.sha256(json.dumps([TORCH, wanted, EXTRAS, sys.version_info[:2]]).encode()).hexdigest()[:12]
     venv = cache() / f"base-{key}"
-    with _locked("base"):
+    with locked("base"):
         if not (venv / "ready").exists():
             shutil.rmtree(venv, ignore_errors=True)
             _run(sys.executable, "-m", "venv", venv)
@@ -268,7 +269,7 @@ def _packages(stack: Stack, base: Path) -> Path:
     recipe = repr((stack, sorted(SKIPPED), COMPILED, LAYOUT))
     key = hashlib.sha256(recipe.encode()).hexdigest()[:8]
     venv = cache() / f"stack-{stack.version}-{base.name[5:]}-{key}"
-    with _locked(f"stack-{stack.version}"):
+    with locked(f"stack-{stack.version}"):
         if not (venv / "ready").exists():
             shutil.rmtree(venv, ignore_errors=True)
             _run(sys.executable, "-m", "venv", venv)

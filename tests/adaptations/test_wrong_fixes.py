@@ -39,6 +39,13 @@ def test_every_operator_is_right_at_its_own_width(machine, heads, operator):
     assert verdict(heads, padded(operator, *heads, lengths(), SCALE, width)).right
 
 
+@pytest.mark.parametrize(
+    ("operator", "width"), [("unpad", 80), ("fusion", 80), ("prompt-flash", 80), ("fused-infer", 128), ("plain", 72)]
+)
+def test_without_a_probe_heads_are_no_wider_than_the_operator_needs(operator, width):
+    assert default_width(operator, SIZE) == width
+
+
 @pytest.mark.parametrize("width", [80, 96, 128])
 def test_padding_is_exact_at_any_width(machine, heads, width):
     wide = padded("unpad", *heads, lengths(), SCALE, width)

@@ -306,9 +306,16 @@ def check_only_names_of_the_version_exist() -> None:
 
     from npu_emulator import calls
 
-    names = {name for name, op in calls.available().items() if op.namespace == "torch_npu" and "." not in name}
-    assert all(hasattr(torch_npu, name) for name in names)
+    emulated = {name for name, op in calls.available().items() if op.namespace == "torch_npu" and "." not in name}
+    assert len(emulated) > 30 and emulated <= calls.published()
+    assert all(hasattr(torch_npu, name) for name in calls.published())
     assert not hasattr(torch_npu, "npu_no_such_operator") and not hasattr(torch.npu, "no_such_function")
+    refused(torch_npu.npu_transpose_batchmatmul, "npu_transpose_batchmatmul is published but not emulated", code=0)
+
+
+@on("--stack 0.11.0")
+def check_only_names_of_the_oldest_version_exist() -> None:
+    check_only_names_of_the_version_exist()
 
 
 @on("--stack 0.18.0")
@@ -317,6 +324,7 @@ def check_newer_names_are_absent() -> None:
 
     assert torch_npu.__version__ == "2.9.0.post1"
     assert not hasattr(torch_npu, "_npu_flash_attention_v3") and hasattr(torch_npu, "_npu_flash_attention")
+    check_only_names_of_the_version_exist()
 
 
 @on("--stack 0.23.0.post1")

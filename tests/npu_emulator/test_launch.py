@@ -22,7 +22,17 @@ def test_machine_survives_its_own_text() -> None:
     assert (described.memory_bytes, described.cann, described.torch_npu) == (2**29, "8.5.1", "2.9.0.post1")
 
 
-@pytest.mark.parametrize("fields", ['{"chip": "910"}', '{"chips": 0}', '{"colour": "red"}', '{"memory_bytes": 0}'])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '{"chip": "910"}',
+        '{"chips": 0}',
+        '{"chips": 17}',
+        '{"stack": "0.19.0"}',
+        '{"colour": "red"}',
+        '{"memory_bytes": 0}',
+    ],
+)
 def test_impossible_machines_are_refused(fields: str) -> None:
     with pytest.raises(ValueError, match="NPU_EMULATOR"):
         machine.from_json(fields)
@@ -66,10 +76,51 @@ time.sleep(60)
         assert child.wait(20) == 5
 
 
-def test_what_cannot_run_is_exit_2() -> None:
-    assert emulate("--faults", "no-such-fault", command=["true"]).returncode == 2
-    assert emulate(command=["/no/such/program"]).returncode == 2
-    assert emulate(command=[]).returncode == 2
+def test_a_crash_is_counted_as_a_shell_does() -> None:
+    assert emulate(command=["sh", "-c", "kill -SEGV $$"]).returncode == 128 + signal.SIGSEGV
+
+
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        (["--faults", "no-such-fault"], ["true"]),
+        (["--stack", "0.19.0"], ["true"]),
+        (["--memory", "inf"], ["true"]),
+        (["--memory", "nan"], ["true"]),
+        ([], ["/no/such/program"]),
+        ([], []),
+    ],
+)
+def test_what_cannot_run_is_exit_2(options: list[str], command: list[str]) -> None:
+    done = emulate(*options, command=command)
+    assert done.returncode == 2
+    assert "error:" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_machine_and_its_scale_are_said_first() -> None:
+    done = emulate("--memory", "4.32", "--faults", "index-put", command=["true"])
+    assert "emulated: 1 x 310P3 with 4.32 GiB each, 1:10 of a real chip" in done.stderr
+    assert "faults: index-put" in done.stderr
+
+
+@pytest.mark.parametrize("stack", ["", "0.18.0"])
+def test_a_program_of_another_stack_is_refused(tmp_path: Path, stack: str) -> None:
+    described = launch.describe("310P3", 1, 4, None, stack, "none")
+    with pytest.raises(ValueError, match=r"give --stack 0\.23\.0\.post1"):
+        launch.run(described, [str(tmp_path / ".venv-ascend-0.23.0.post1" / "bin" / "python"), "-V"])
+
+
+def test_the_stack_of_the_program_is_checked_wherever_it_is(tmp_path: Path) -> None:
+    venv = tmp_path / "elsewhere" / ".venv-ascend-0.18.0"
+    (venv / "packages" / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    (venv / "packages" / "published.json").write_text('{"vllm": {"vllm/a.py": "sha256=x"}}')
+    (venv / "bin").mkdir()
+    program = venv / "bin" / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    described = launch.describe("310P3", 1, 4, None, "0.18.0", "none")
+    with pytest.raises(stacks.StackError, match=r"missing: vllm/a\.py"):
+        launch.run(described, [str(program)], folder=tmp_path)
 
 
 def test_changed_stack_is_exit_1(tmp_path: Path) -> None:
@@ -89,6 +140,32 @@ def test_missing_compiler_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("NPU_EMULATOR_CACHE", str(tmp_path))
     with pytest.raises(NpuError, match=r"needs a C\+\+ compiler"):
         build.load.__wrapped__()
+    done = emulate(command=[sys.executable, "-c", "import torch"])
+    assert done.returncode == 2
+    assert "needs a C++ compiler; '/no/such/compiler'" in done.stderr.splitlines()[-1]
+
+
+def test_a_builder_that_was_killed_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its lock ends with it, and what it left half made is not taken for the library."""
+    monkeypatch.setenv("NPU_EMULATOR_CACHE", str(tmp_path))
+    code = f"import time; from npu_emulator import stacks\nwith stacks.locked('device-{build.key()}'):\n"
+    code += " print('held', flush=True)\n time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None and child.stdout.readline() == "held\n"
+        child.kill()
+    folder = tmp_path / f"device-{build.key()}"
+    folder.mkdir()
+    (folder / "lock").touch()
+    built = []
+
+    def finished(name: str, library: Path) -> None:
+        built.append(library)
+        raise NpuError("as if built", 0)
+
+    monkeypatch.setattr(build, "_build", finished)
+    with pytest.raises(NpuError, match="as if built"):
+        build.load.__wrapped__()
+    assert built == [folder / "npu_emulator_device.so"]
 
 
 def test_nothing_is_emulated_without_the_variable() -> None:

@@ -62,3 +62,12 @@ def test_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert stacks.cache() == tmp_path / "npu-emulator"
     monkeypatch.setenv("NPU_EMULATOR_CACHE", str(tmp_path / "own"))
     assert stacks.cache() == tmp_path / "own"
+
+
+def test_an_installed_package_carries_all_that_it_reads() -> None:
+    root = Path(__file__).parents[2]
+    lines = (root / "pyproject.toml").read_text().splitlines()
+    (packed,) = (line for line in lines if line.startswith("npu_emulator = ["))
+    suffixes = {path.suffix for path in (root / "src" / "npu_emulator").rglob("*.*") if path.is_file()}
+    for suffix in suffixes - {".py", ".pyc", ".typed"}:
+        assert f'"**/*{suffix}"' in packed

@@ -1,13 +1,16 @@
 """`ascend-vl emulate --chip 310P3 [...] -- COMMAND`: any command on an emulated NPU."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ascend_vl.cli import output
 from ascend_vl.errors import AscendVLError
 from ascend_vl.language import Text
+
+if TYPE_CHECKING:
+    from npu_emulator.machine import Machine
 
 SETTINGS = {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": False}}
 
@@ -29,6 +32,7 @@ def command(
 
     def body() -> int:
         from npu_emulator import launch
+        from npu_emulator.contract import NpuError
         from npu_emulator.stacks import StackError
 
         if not words:
@@ -43,12 +47,13 @@ def command(
             )
         try:
             machine = launch.describe(chip, chips, memory, cann, stack, faults)
+            print(summary(machine), file=sys.stderr, flush=True)
             # With --json the standard output is ours alone.
             code = launch.run(machine, words, stdout=sys.stderr.fileno() if as_json else None)
         except StackError as error:
             what = Text("The command changed files of the stack.", "该命令改动了环境中的文件。")
             raise failure("stack-changed", what, Text(str(error), str(error)), 1) from None
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, NpuError) as error:
             what = Text("The emulated machine cannot run this.", "模拟机器无法运行该命令。")
             raise failure("emulator-cannot-run", what, Text(str(error), str(error))) from None
         if as_json:
@@ -56,6 +61,18 @@ def command(
         return code
 
     output.run(body, as_json=as_json, lang=lang)
+
+
+def summary(machine: "Machine") -> Text:
+    """One line about the machine: what it is, and how much smaller than a real one."""
+    from npu_emulator import faults, launch
+
+    gib, named = f"{machine.memory_bytes / launch.GIB:.4g} GiB", faults.listed(machine.faults)
+    return Text(
+        launch.summary(machine),
+        f"模拟：{machine.chips} x {machine.chip}，每颗 {gib}，为真实芯片的 1:{machine.scale:.3g}；"
+        f"CANN {machine.cann}；故障：{named}",
+    )
 
 
 def failure(code: str, what: Text, why: Text, exit_code: int = 2) -> AscendVLError:

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 
 import npu_emulator.operators
+from npu_emulator import contract
 from npu_emulator.contract import OPERATORS, NpuError
 from npu_emulator.operators.activation import npu_fast_gelu, npu_swiglu
 from npu_emulator.operators.formats import FRACTAL_NZ, empty_with_format, get_npu_format, npu_format_cast
@@ -29,6 +30,11 @@ def test_every_rule_has_its_source_and_every_host_argument_exists():
         parameters = inspect.signature(operator.body).parameters
         open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         assert open_ended or set(operator.host) <= set(parameters), name
+
+
+def test_no_source_no_rule():
+    with pytest.raises(ValueError, match="states no source"):
+        contract.operator("npu_rumoured", source="")
 
 
 def test_every_module_of_bodies_is_imported():

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from npu_emulator.calls import bind
-from npu_emulator.contract import Operator
+from npu_emulator.calls import bind, published
+from npu_emulator.contract import NpuError, Operator
 
 _kept: list[torch.library.Library] = []
 # Parameters that are written to, and operators that write to their first ones.
@@ -32,6 +32,17 @@ class Overloads:
         return self.default(*args, **kwargs)
 
 
+class NotEmulated:
+    """An operator of the published torch_npu that has no body here: it is there to be asked for, not to be called."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises NpuError, always."""
+        raise NpuError(f"npu_emulator: torch_npu.{self.__name__} is published but not emulated", 0)
+
+
 def define_operators(module: dict[str, Any], operators: dict[str, Operator]) -> None:
     """Put `operators` where their callers look for them; `module` is torch_npu's namespace."""
     for name, operator in operators.items():
@@ -47,6 +58,8 @@ def define_operators(module: dict[str, Any], operators: dict[str, Operator]) -> 
         else:
             module[name] = Overloads(name, bind(operator))
             setattr(torch.ops.npu, name, module[name])
+    for name in published() - module.keys():
+        module[name] = NotEmulated(name)
 
 
 def traceable(operator: Operator, operators: dict[str, Operator]) -> bool:
