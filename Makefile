@@ -40,6 +40,7 @@ eval-demo: setup ## ask the served demo model about 500 held-out scenes, grade 5
 	$(RUN) -m training.evaluate --serve
 
 matrix: setup ## faults and cures on emulated chips: docs/*/matrix.md (an hour on two cores)
+	@$(MAKE) stacks STACKS="0.11.0 0.18.0 0.23.0.post1"
 	$(RUN) -m benchmarks.matrix
 
 STACKS ?= 0.18.0 0.23.0.post1
@@ -49,4 +50,4 @@ stacks: setup ## the unmodified vllm-ascend releases beside torch, for the emula
 stacks-all: ## the same with 0.11.0 and the release candidate 0.26.0rc1
 	@$(MAKE) stacks STACKS="0.11.0 0.18.0 0.23.0.post1 0.26.0rc1"
 
-.PHONY: help setup demo test test-faults test-emulated lint train eval-demo matrix
+.PHONY: help setup demo test test-faults test-emulated lint train eval-demo matrix stacks stacks-all

@@ -86,6 +86,10 @@ def _break(worker: Any, rank: int, at: int, where: str, count: int) -> dict[str,
         "attention": (Decoder, "_attended"),
         "normed": (Decoder, "_normed"),
         "step": (session.Session, "_finish_step"),
+        "entering": (Decoder, "entering"),
+        "rows": (session.Session, "_rows"),
+        "picture": (session.Session, "_put_picture"),
+        "prediction": (session, "clean_patches"),
         "mlp": (type(worker.model_runner.get_model().language_model.model.layers[0].mlp), "forward"),
     }
     if rank != at:

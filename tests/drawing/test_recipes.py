@@ -106,6 +106,8 @@ def test_other_step_counts_run_along_the_same_list(steps: int) -> None:
         ({"timesteps": [5, 9]}, "timesteps"),
         ({"timesteps": [1001]}, "timesteps"),
         ({"timesteps": [5, 0]}, "timesteps"),
+        ({"timesteps": []}, "timesteps"),
+        ({"timesteps": [900, 300], "steps": 3}, "steps"),
         ({"scheduler": "ddim"}, "scheduler"),
     ],
 )
@@ -113,6 +115,31 @@ def test_values_out_of_range_are_refused_by_name(override: dict, field: str) -> 
     with pytest.raises(Refusal) as refused:
         DrawingConfig().recipe("dev", 0, **override)
     assert refused.value.param == field
+
+
+@pytest.mark.parametrize(
+    ("recipe", "references", "override", "field"),
+    [
+        ("dev", 0, {"shift": 3.0}, "shift"),
+        ("full", 0, {"shift": 3.0, "timesteps": [900, 300]}, "shift"),
+        ("full", 0, {"noise_clip": 1.0}, "noise_clip"),
+        ("full", 0, {"noise_scale_end": 1.0}, "noise_scale_end"),
+        ("dev", 1, {"noise_clip": 2.5}, "noise_clip"),
+    ],
+)
+def test_what_would_change_nothing_is_refused_and_not_ignored(
+    recipe: str, references: int, override: dict, field: str
+) -> None:
+    with pytest.raises(Refusal, match="drawing-unused") as refused:
+        DrawingConfig().recipe(recipe, references, **override)
+    assert refused.value.param == field
+
+
+def test_saying_what_holds_anyway_is_no_mistake() -> None:
+    config = DrawingConfig()
+    assert config.recipe("dev", 0, shift=1.0) == config.recipe("dev", 0)
+    assert config.recipe("full", 0, noise_clip=0.0, noise_scale_end=8.0) == config.recipe("full", 0)
+    assert config.recipe("dev", 2, noise_clip=1.0, timesteps=[900, 300], steps=2).noise_clip == 1.0
 
 
 def test_an_unknown_recipe_names_the_known() -> None:

@@ -18,7 +18,7 @@ from PIL import Image
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from ascend_vl.drawing import routes, service, text_head
+from ascend_vl.drawing import bench, routes, service, text_head
 from ascend_vl.drawing.lane import LaneSettings
 from ascend_vl.models import names
 
@@ -287,6 +287,17 @@ def test_pixels_of_all_references_together_are_bounded_before_decoding(
     monkeypatch.setattr(routes.images, "decode", lambda data: pytest.fail("decoded"))
     answer = client.post("/v1/images/edits", json={"prompt": "x", "image": [base64.b64encode(png()).decode()] * 2})
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "image"
+
+
+@pytest.mark.parametrize("path", ["generations", "edits"])
+def test_pictures_beyond_the_workspace_are_refused_before_anything_of_their_size_is_made(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(bench, "build_job", lambda *given, **named: pytest.fail("built"))
+    monkeypatch.setattr(bench.references, "prepare", lambda *given, **named: pytest.fail("resized"))
+    asked = {"prompt": "x", "size": "999968x999968"} | ({"image": url(png())} if path == "edits" else {})
+    answer = client.post(f"/v1/images/{path}", json=asked)
+    assert answer.status_code == 400 and answer.json()["error"]["code"] == "drawing-too-large"
 
 
 def test_large_bodies_are_413(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,11 @@
 Each mutation is a mistake somebody has made; the same comparison must see it.
 """
 
+import gc
 import itertools
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import bare
@@ -252,9 +255,95 @@ def test_nothing_raises_and_nothing_stays(
     assert worker.drawing_end("a")["sessions"] == 0
 
 
-def test_beside_chat_a_second_slice_waits_for_a_step(tiny: Path, worker: bare.BareWorker, job_of: Any) -> None:
-    from types import SimpleNamespace
+def fail(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any, **named: Any) -> None:
+        raise torch.OutOfMemoryError("pretended")
 
+    owner = {"rehearse": workers.DrawingState, "_attended": workers.Decoder, "_finish_step": session.Session}[place]
+    monkeypatch.setattr(owner, place, broken)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["alone", "of two ranks"])
+@pytest.mark.parametrize("how", ["ended", "replaced", "rehearse", "_attended", "_finish_step"])
+def test_what_a_drawing_held_is_free_at_once(
+    worker: bare.BareWorker, job_of: Any, monkeypatch: pytest.MonkeyPatch, how: str, several: bool
+) -> None:
+    """Not when Python next collects cycles: on a device that may be long after the memory is needed."""
+    ranks = worker._drawing().ranks
+    if several:
+        monkeypatch.setattr(ranks, "size", 2)
+        monkeypatch.setattr(ranks, "agree", lambda ok: ok)
+        monkeypatch.setattr(ranks, "_group", SimpleNamespace(all_reduce=lambda x: x))
+    gc.collect()
+    gc.disable()
+    try:
+        worker.drawing_begin("a", to_wire(job_of("edit")), ["a"])
+        worker.drawing_advance("a", 3)
+        held = weakref.ref(worker._drawing().sessions["a"])
+        if how == "ended":
+            worker.drawing_end("a")
+        elif how == "replaced":
+            worker.drawing_begin("b", to_wire(job_of("t2i")), ["b"])
+        else:
+            fail(how, monkeypatch)
+            while (status := worker.drawing_advance("a", 1000))["state"] == "running":
+                pass
+            assert status["code"] == "drawing-memory"
+        assert held() is None
+    finally:
+        gc.enable()
+        worker.drawing_end("b")
+
+
+def test_what_the_tower_needs_is_rehearsed_while_it_is_to_run(
+    worker: bare.BareWorker, job_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that runs out of memory inside the tower would leave the others in its all-reduce."""
+    job, asked = job_of("edit"), []
+    worker.drawing_begin("a", to_wire(job), ["a"])
+    try:
+        state = worker._drawing()
+        made = state.sessions["a"]
+        monkeypatch.setattr(workers, "slice_bytes", lambda shape, rows, keys: 1)
+        monkeypatch.setattr(torch, "empty", lambda size, **named: asked.append(size))
+        state.rehearse(made)
+        made.phase = "draw"
+        state.rehearse(made)
+    finally:
+        monkeypatch.undo()
+        worker.drawing_end("a")
+    # Rows of merged tokens for the language model, main and deepstack, are the least of it.
+    tokens = int(job.conditions.grid_thw.prod(axis=1).max()) // job.conditions.merge**2
+    levels = 1 + len(worker.model_runner.get_model().config.vision_config.deepstack_visual_indexes)
+    assert asked[0] > tokens * levels * state.shape.hidden * 4 and asked[1] == 1
+
+
+def test_pixels_are_normalised_once_wherever_the_tower_does_it(job_of: Any) -> None:
+    """Newer vLLM builds do it in the tower's `input_norm`, older ones expect it done."""
+    conditions = job_of("edit").conditions
+    given: list[torch.Tensor] = []
+
+    class Tower(SimpleNamespace):
+        def __call__(self, values: torch.Tensor, grid_thw: torch.Tensor) -> torch.Tensor:
+            given.append(values)
+            return values
+
+    class InputNorm:
+        pass
+
+    class IdentityInputNorm:
+        pass
+
+    for norm in ({}, {"input_norm": IdentityInputNorm()}, {"input_norm": InputNorm()}):
+        tower = Tower(dtype=torch.float32, **norm)
+        session.see(SimpleNamespace(visual=tower), conditions, torch.device("cpu"))
+    raw = torch.from_numpy(conditions.patches.astype(np.float32))
+    # Mean and deviation are 0.5 in this checkpoint, so once means values from -1 to 1.
+    torch.testing.assert_close(given[0], raw / 127.5 - 1)
+    assert torch.equal(given[0], given[1]) and torch.equal(given[2], raw)
+
+
+def test_beside_chat_a_second_slice_waits_for_a_step(tiny: Path, worker: bare.BareWorker, job_of: Any) -> None:
     steps: list[int] = []
     model = worker.model_runner.get_model()
     beside = bare.BareWorker(model, worker.device)

@@ -57,10 +57,21 @@ class Prepared:
 
 
 class Bench:
-    """Makes jobs. `tokenizer` and `image_processor` are the checkpoint's own, from Transformers."""
+    """Makes jobs. `tokenizer` and `image_processor` are the checkpoint's own, from Transformers.
 
-    def __init__(self, config: DrawingConfig, tokenizer: Any, image_processor: Any) -> None:
+    `check_room(width, height)` raises Refusal for a picture that is too large whatever it shows; it is asked before
+    anything of that size is made.
+    """
+
+    def __init__(
+        self,
+        config: DrawingConfig,
+        tokenizer: Any,
+        image_processor: Any,
+        check_room: Callable[[int, int], None] = lambda width, height: None,
+    ) -> None:
         self.config, self.tokenizer, self.image_processor = config, tokenizer, image_processor
+        self._check_room = check_room
 
     def prepare(self, request: ImageRequest, pictures: Callable[[], Sequence[Image.Image]] | None) -> Prepared:
         """Jobs of a request; `pictures` decodes its references. Raises Refusal."""
@@ -71,6 +82,7 @@ class Bench:
         if request.snap:
             size = sizes.snap(*size, constants)
         sizes.check_size(*size, constants)
+        self._check_room(*size)
         loaded = list(pictures()) if pictures else []
         prepared, size = references.prepare(
             loaded, size, constants, edit.layout if edit else None, edit.keep_aspect if edit else False

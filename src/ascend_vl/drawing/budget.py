@@ -1,20 +1,21 @@
 """How much device memory drawing needs, from shapes alone (no torch: the plan asks too)."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ascend_vl.checkpoint.shapes import VisionShape
+from ascend_vl.drawing import settings
 from ascend_vl.drawing.recipes import Constants, DrawingConfig
 
 MIB = 1024 * 1024
-SIZE = "ASCEND_VL_DRAWING_WORKSPACE_MIB"
-ACTIVE = "ASCEND_VL_DRAWING_ACTIVE"
 # Small checkpoints may still draw large pictures.
 FLOOR = 64 * MIB
 FRAGMENTATION = 1.15
 # Prompt and condition tokens of a branch that the reserve allows for.
 PREFIX_TOKENS = 1024
+# vllm-ascend pads vision heads between 64 and 128 to 128 (its AscendMMEncoderAttention).
+PADDED_HEAD = 128
 # References of the largest usual request take this many times the target's patches (2 or 8 of them: 2 * (48/64)^2).
 REFERENCE_SHARE = 1.125
 # Held between slices: z, the corrected latent, two clean pictures, the preview; and one prediction a branch.
@@ -72,6 +73,26 @@ def slice_bytes(shape: Shape, rows: int, keys: int) -> int:
     return rows * per_row * shape.dtype_bytes + 2 * keys * shape.kv_values * shape.dtype_bytes
 
 
+def tower_bytes(
+    vision: VisionShape, text_hidden: int, visual_tokens: int, dtype_bytes: int, tp: int, on_npu: bool
+) -> int:
+    """Peak of the vision tower on one of `tp` ranks for pictures of `visual_tokens` together, an upper estimate.
+
+    Residual and its norm; then the larger of attention (qkv; q, k, v apart; q and k rotated; q, k, v and the result as
+    the operator takes them, padded on an NPU) and MLP (two copies of its width); with rotary tables, pixels and the
+    outputs of merger and deepstack mergers alive. Compared with the emulator's counter in tests/plan (emulated).
+    """
+    patches = visual_tokens * vision.merge**2
+    ways = tp if vision.heads % tp == 0 else 1
+    width = PADDED_HEAD if on_npu and 64 < vision.head_dim < PADDED_HEAD else vision.head_dim
+    attention = (3 + 3 + 2) * vision.hidden // ways + 4 * (vision.heads // ways) * width
+    mlp = 2 * vision.intermediate // ways
+    pixels = vision.channels * vision.temporal_patch * vision.patch**2
+    rotary = 8 * vision.head_dim
+    outputs = (1 + len(vision.deepstack)) * visual_tokens * text_hidden
+    return dtype_bytes * (patches * (2 * vision.hidden + max(attention, mlp) + rotary + pixels) + outputs)
+
+
 def latent_bytes(shape: Shape, patches: int) -> int:
     """So many patches in float32."""
     return patches * shape.patch_values * 4
@@ -103,7 +124,7 @@ def request_bytes(shape: Shape, target: int, references: int, prefixes: list[int
 
 def active_drawings() -> int:
     """How many drawings may be under way at once (ASCEND_VL_DRAWING_ACTIVE, default 2)."""
-    return max(1, int(os.environ.get(ACTIVE, "2")))
+    return int(settings.number("ACTIVE"))
 
 
 def workspace_bytes(config: Mapping[str, Any], dtype_bytes: int, tp: int = 1) -> int:
@@ -115,11 +136,13 @@ def workspace_bytes(config: Mapping[str, Any], dtype_bytes: int, tp: int = 1) ->
 def reserve_bytes(shape: Shape, constants: Constants) -> int:
     """ASCEND_VL_DRAWING_WORKSPACE_MIB, or the active drawings' need at the default size with references.
 
-    They hold their latents and prefixes together, and one of them at a time runs a slice.
+    They hold their latents and prefixes together, and one of them at a time runs a slice. Raises AscendVLError
+    `setting-invalid` for any variable of drawing that cannot be used.
     """
-    wanted = os.environ.get(SIZE)
+    settings.check()
+    wanted = int(settings.number("WORKSPACE_MIB"))
     if wanted:
-        return int(wanted) * MIB
+        return wanted * MIB
     width, height = constants.default_size
     target = (width // constants.patch_size) * (height // constants.patch_size)
     references = int(target * REFERENCE_SHARE)

@@ -33,6 +33,12 @@ class Rows:
     residual: torch.Tensor | None = None
     turns: Turns | None = None
 
+    @classmethod
+    def standing_in(cls, spare: torch.Tensor | None) -> "Rows":
+        """For a rank that failed to make its own: enough to take part in the other ranks' all-reduces."""
+        assert spare is not None
+        return cls(spare, torch.empty(3, 0), (), spare)
+
 
 class Decoder:
     """The language model of a vLLM Qwen3-VL model object."""
@@ -54,8 +60,13 @@ class Decoder:
         # Largest absolute values by place, while somebody looks (`dtype_range`); looking waits for the device.
         self.peaks: dict[str, float] | None = None
 
-    def causal_layer(self, rows: Rows, i: int, extra: torch.Tensor | None) -> KeyValue | None:
-        """Layer i over a prefix; its rotated keys and its values (P, kv_heads, D). `extra` (P, h) is added after it."""
+    def causal_layer(
+        self, rows: Rows, i: int, seen: torch.Tensor | None = None, feature: torch.Tensor | None = None
+    ) -> KeyValue | None:
+        """Layer i over a prefix; its rotated keys and its values (P, kv_heads, D).
+
+        `feature` (tokens, h) is added after it to the rows at which `seen` (P,) is true.
+        """
         kept: list[KeyValue] = []
 
         def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
@@ -63,16 +74,20 @@ class Decoder:
             return self.attend.causal(q, k, v, scale)
 
         self._layer(rows, i, attention)
-        if extra is not None:
-            self.ranks.local(lambda: rows.hidden.add_(extra))
+        if feature is not None:
+            self.ranks.local(lambda: _add(rows.hidden, seen, feature))
         return kept[0] if kept else None
 
-    def full_layer(self, rows: Rows, i: int, prefixes: list[KeyValue]) -> None:
-        """Layer i over denoised rows: each branch's rows see that branch's prefix and each other, no mask."""
+    def full_layer(self, rows: Rows, i: int, prefixes: list[list[KeyValue]]) -> None:
+        """Layer i over denoised rows: each branch's rows see that branch's prefix and each other, no mask.
+
+        `prefixes` holds the keys and values of all layers, for each branch.
+        """
 
         def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
             out = torch.empty_like(q)
-            for span, (keys, values) in zip(rows.spans, prefixes, strict=True):
+            for span, prefix in zip(rows.spans, prefixes, strict=True):
+                keys, values = prefix[i]
                 out[span] = self.attend.full(q[span], torch.cat([keys, k[span]]), torch.cat([values, v[span]]), scale)
             return out
 
@@ -82,9 +97,9 @@ class Decoder:
         """Normed hidden states (rows, h)."""
         return self.ranks.local(lambda: self._normed(self.norm, rows))
 
-    def embed_tokens(self, ids: torch.Tensor) -> torch.Tensor:
+    def embed_tokens(self, ids: torch.Tensor, spare: torch.Tensor | None) -> torch.Tensor:
         """(tokens, h) for ids (tokens,). A collective where the vocabulary is split."""
-        return self.ranks.joined(lambda: self.embed(ids), self.spare(len(ids), ids.device))
+        return self.ranks.joined(lambda: self.embed(ids), spare)
 
     def entering(self, x: torch.Tensor) -> torch.Tensor:
         """Rows (rows, h) float32 from the pixel head as they enter the residual stream."""
@@ -135,6 +150,12 @@ class Decoder:
             return norm(rows.hidden)
         normed, rows.residual = norm(rows.hidden, rows.residual)
         return normed
+
+
+def _add(hidden: torch.Tensor, seen: torch.Tensor | None, feature: torch.Tensor) -> None:
+    extra = torch.zeros_like(hidden)
+    extra[seen] = feature.to(hidden.dtype)
+    hidden.add_(extra)
 
 
 def _output(result: Any) -> torch.Tensor:

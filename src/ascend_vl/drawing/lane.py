@@ -7,7 +7,6 @@ out, and drawings take turns at a first-in-first-out gate.
 import asyncio
 import contextlib
 import logging
-import os
 import time
 import uuid
 from collections import deque
@@ -15,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ascend_vl.drawing import metrics
+from ascend_vl.drawing import metrics, settings
 from ascend_vl.drawing.errors import Refusal
 from ascend_vl.drawing.job import Job, to_wire
 from ascend_vl.language import Text
@@ -44,16 +43,9 @@ class LaneSettings:
     @classmethod
     def from_environment(cls) -> "LaneSettings":
         """ASCEND_VL_DRAWING_ACTIVE, _QUEUE, _TIMEOUT (s), _SLICE_MS, _STUCK (s)."""
-
-        def number(name: str, default: float) -> float:
-            return float(os.environ.get(f"ASCEND_VL_DRAWING_{name}") or default)
-
+        number = settings.number
         return cls(
-            max(1, int(number("ACTIVE", cls.active))),
-            max(0, int(number("QUEUE", cls.waiting))),
-            number("TIMEOUT", cls.time_limit),
-            number("SLICE_MS", cls.slice_seconds * 1000) / 1000,
-            number("STUCK", cls.stuck_seconds),
+            int(number("ACTIVE")), int(number("QUEUE")), number("TIMEOUT"), number("SLICE_MS") / 1000, number("STUCK")
         )
 
 
@@ -108,14 +100,17 @@ class Lane:
 
     def check_size(self, job: Job) -> None:
         """Raises Refusal for a job that the workspace cannot hold even alone."""
-        needed = self._needs(job)
+        self.check_room(job.width, job.height, self._needs(job))
+
+    def check_room(self, width: int, height: int, needed: int) -> None:
+        """Raises Refusal for a picture that needs more bytes than the workspace has."""
         if needed <= self._limit:
             return
         raise Refusal(
             "drawing-too-large",
             Text(
-                f"{job.width}x{job.height} with these references is too large here.",
-                f"{job.width}x{job.height} 及其参考图过大。",
+                f"{width}x{height} with these references is too large here.",
+                f"{width}x{height} 及其参考图过大。",
             ),
             Text(
                 f"It needs {needed / 2**20:.0f} MiB; the workspace is {self._limit / 2**20:.0f} MiB.",

@@ -51,6 +51,16 @@ class Ranks:
                 self.failure = error
         return None
 
+    def report(self) -> None:
+        """Raise this rank's failure, if there is one, and forget it: its traceback holds the slice's tensors."""
+        failure, self.failure = self.failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            # Or the failure would hold this frame, and this frame the failure.
+            del failure
+
     def joined(self, work: Callable[[], Any], spare: torch.Tensor | None) -> torch.Tensor:
         """Work that ends in one all-reduce of a tensor like `spare`, which stands in once this rank has failed."""
         if self.size == 1:

@@ -197,11 +197,14 @@ def _override(recipe: Recipe, values: dict[str, Any]) -> Recipe:
         raise _out_of_range("shift", values["shift"], "> 0")
     if "scheduler" in values and values["scheduler"] not in ("unipc", "flash", "flow_match"):
         raise _out_of_range("scheduler", values["scheduler"], "unipc, flash, flow_match")
-    if values.get("timesteps"):
+    given = values
+    if "timesteps" in values:
         listed = tuple(int(t) for t in values["timesteps"])
-        falling = all(a > b for a, b in pairwise(listed))
+        falling = bool(listed) and all(a > b for a, b in pairwise(listed))
         if not falling or listed[-1] < 1 or listed[0] > 1000 or len(listed) > MAX_STEPS:
             raise _out_of_range("timesteps", list(listed), Text("falling, within 1..1000", "递减，且在 1..1000 内"))
+        if values.get("steps", len(listed)) != len(listed):
+            raise _out_of_range("steps", values["steps"], f"{len(listed)}, timesteps")
         values = {**values, "timesteps": listed, "steps": len(listed)}
     elif "steps" in values:
         steps = int(values["steps"])
@@ -214,10 +217,31 @@ def _override(recipe: Recipe, values: dict[str, Any]) -> Recipe:
         values = {"noise_scale_end": values["noise_scale"], **values}
     changed = replace(recipe, **values)
     if changed.scheduler == "unipc" and changed.timesteps is not None and not values.get("timesteps"):
-        return replace(changed, timesteps=None)
+        changed = replace(changed, timesteps=None)
     if changed.scheduler != "unipc" and changed.timesteps is None:
-        return replace(changed, timesteps=respaced(DEV_TIMESTEPS, changed.steps))
+        changed = replace(changed, timesteps=respaced(DEV_TIMESTEPS, changed.steps))
+    _check_used(given, changed)
     return changed
+
+
+def _check_used(given: Mapping[str, Any], recipe: Recipe) -> None:
+    """Raises Refusal for a constant that would change nothing: a shift of a fixed list, noise that is never added."""
+    # Each with the value that says the same as leaving it out.
+    unused = {"shift": 1.0} if recipe.timesteps is not None else {}
+    if recipe.scheduler != "flash":
+        unused |= {"noise_scale_end": recipe.noise_scale, "noise_clip": 0.0}
+    for name, neutral in unused.items():
+        if given.get(name, neutral) != neutral:
+            raise Refusal(
+                "drawing-unused",
+                Text(f"{name} would change nothing here.", f"{name} 在此不起作用。"),
+                Text(
+                    "shift belongs to unipc without timesteps; noise_scale_end and noise_clip belong to flash.",
+                    "shift 仅用于未指定 timesteps 的 unipc；noise_scale_end 和 noise_clip 仅用于 flash。",
+                ),
+                Text("Leave it out, or choose another scheduler.", "请去掉它，或选择其他 scheduler。"),
+                name,
+            )
 
 
 def _out_of_range(field_name: str, value: object, allowed: str | Text) -> Refusal:

@@ -105,6 +105,10 @@ async def open_service(
     def needs(job: Job) -> int:
         return request_bytes(shape, job.target_tokens, job.reference_tokens, [b.prefix for b in job.branches])
 
+    def check_room(width: int, height: int) -> None:
+        patches = width * height // drawing.constants.patch_size**2
+        lane.check_room(width, height, request_bytes(shape, patches, 0, [1]))
+
     settings = LaneSettings.from_environment()
     metrics.WORKSPACE.set(min(status["limit"] for status in statuses))
     lane = Lane(
@@ -115,7 +119,7 @@ async def open_service(
         lambda: _fall(engine),
         lambda: _chatting(engine),
     )
-    service = DrawingService(Bench(drawing, tokenizer, image_processor), lane)
+    service = DrawingService(Bench(drawing, tokenizer, image_processor, check_room), lane)
     service.attention = first["attention"]
     if first.get("range"):
         service.range = _told(first["range"])

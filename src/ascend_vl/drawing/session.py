@@ -2,8 +2,8 @@
 
 import contextlib
 import time
-from collections.abc import Generator, Iterator
-from typing import Any, Literal, TypeVar
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -49,10 +49,11 @@ class Session:
         self._draw_positions = [p[:, b.prefix :] for p, b in zip(positions, job.branches, strict=True)]
         self._references = [torch.from_numpy(to_patches(p, job.patch_size)).to(device) for p in job.references]
         self.groups = self._grouped()
+        self._ids = [torch.from_numpy(b.input_ids[:-1].copy()).to(device) for b in job.branches]
         rows = max(len(group) for group in self.groups) * job.denoised_tokens
-        self._spare = decoder.spare(rows, device)
+        self._spare = decoder.spare(max(rows, *(len(ids) for ids in self._ids)), device)
         self._prefix: list[list[KeyValue]] = []
-        self._work = self._units()
+        self._work: Generator[Unit, None, None] = self._units()
 
     def _grouped(self) -> list[list[int]]:
         """Branches that run together. Exact drawings run them in turn, so that nothing depends on a rule of speed."""
@@ -86,15 +87,22 @@ class Session:
             return None
         return to_pixels(self.preview.cpu().numpy(), self.job.width, self.job.height, self.job.patch_size)
 
-    def _units(self) -> Iterator[Unit]:
+    def close(self) -> None:
+        """End the work and free its tensors. The work holds the session and the session the work, so that otherwise
+        they would stay until Python's next collection of cycles."""
+        self._work.close()
+
+    def _units(self) -> Generator[Unit, None, None]:
         features = yield from self._see()
         self.phase = "read"
         for k in range(len(self.job.branches)):
             yield from self._read(k, features)
         self.phase = "draw"
-        embedded = [self.decoder.entering(embed_patches(self.model, p)) for p in self._references]
+        entered = self.decoder.ranks.local(
+            lambda: [self.decoder.entering(embed_patches(self.model, p)) for p in self._references]
+        )
         for i in range(len(self.scheduler.timesteps)):
-            yield from self._step(i, embedded)
+            yield from self._step(i, entered or [])
             yield "step"
         if self.job.trace_steps is not None:
             self.arrays["z_final"] = self.z.cpu().numpy()[None]
@@ -109,64 +117,78 @@ class Session:
         for picture in _each(conditions):
             per_picture.append(see(self.model, picture, self.device))
             yield "layer"
-        levels = torch.cat(per_picture).split(self.decoder.hidden_size, dim=-1)
+        levels = self.decoder.ranks.local(lambda: torch.cat(per_picture).split(self.decoder.hidden_size, dim=-1)) or ()
         if self.job.trace_steps is not None:
-            seen = [f.float().mul(self.decoder.scale).cpu().numpy() for f in levels]
-            self.arrays["b0_cond_image_embeds"] = seen[0]
-            self.arrays.update({f"b0_deepstack{i}": f for i, f in enumerate(seen[1:])})
+            self.decoder.ranks.local(lambda: self._trace_features(levels))
         return list(levels)
+
+    def _trace_features(self, levels: Sequence[torch.Tensor]) -> None:
+        seen = [f.float().mul(self.decoder.scale).cpu().numpy() for f in levels]
+        self.arrays["b0_cond_image_embeds"] = seen[0]
+        self.arrays.update({f"b0_deepstack{i}": f for i, f in enumerate(seen[1:])})
 
     def _read(self, k: int, features: list[torch.Tensor]) -> Iterator[Unit]:
         """The prefix of branch k, layer by layer, keeping its keys and values."""
-        ids = torch.from_numpy(self.job.branches[k].input_ids[:-1].copy()).to(self.device)
-        hidden = self.decoder.embed_tokens(ids)
-        seen = ids == self.model.config.image_token_id
-        if features:
-            hidden[seen] = features[0].to(hidden.dtype)
-        rows = Rows(hidden, self._read_positions[k], (slice(0, len(ids)),), self.decoder.spare(len(ids), self.device))
+        ids = self._ids[k]
+        spare = self._spare_rows(len(ids))
+        rows = Rows(self.decoder.embed_tokens(ids, spare), self._read_positions[k], (slice(0, len(ids)),), spare)
+        seen = self.decoder.ranks.local(lambda: self._put_picture(rows.hidden, ids, features))
         kept: list[KeyValue] = []
         for i in range(len(self.decoder.layers)):
-            extra = None
-            if 1 + i < len(features):
-                extra = torch.zeros_like(hidden)
-                extra[seen] = features[1 + i].to(hidden.dtype)
-            pair = self.decoder.causal_layer(rows, i, extra)
+            feature = features[1 + i] if 1 + i < len(features) else None
+            pair = self.decoder.causal_layer(rows, i, seen, feature)
             if pair is not None:
                 kept.append(pair)
             yield "layer"
         self._prefix.append(kept)
 
+    def _put_picture(self, hidden: torch.Tensor, ids: torch.Tensor, features: list[torch.Tensor]) -> torch.Tensor:
+        """Put the main features (tokens, h) into the rows (P, h) of image tokens; (P,) bool where these are."""
+        seen = ids == self.model.config.image_token_id
+        if features:
+            hidden[seen] = features[0].to(hidden.dtype)
+        return seen
+
+    def _spare_rows(self, count: int) -> torch.Tensor | None:
+        return None if self._spare is None else self._spare[:count]
+
     def _step(self, i: int, embedded: list[torch.Tensor]) -> Iterator[Unit]:
         """One denoising step: every branch's prediction, guidance, the scheduler."""
         timestep = self.scheduler.timesteps[i]
         t = network_time(timestep)
-        one = torch.cat(
-            [
-                self.decoder.entering(embed_time(self.model, t)),
-                self.decoder.entering(embed_patches(self.model, self.z)),
-                *embedded,
-            ]
-        )
+        one = self.decoder.ranks.local(lambda: self._entering(t, embedded))
         predicted: list[torch.Tensor] = []
         for group in self.groups:
             predicted += yield from self._predict(group, one, keep_all=self.job.traces(i))
         self.decoder.ranks.local(lambda: self._finish_step(i, t, predicted))
 
-    def _predict(self, group: list[int], one: torch.Tensor, keep_all: bool) -> Work[list[torch.Tensor]]:
-        """Predicted clean patches of some branches, (N, values) each, or (N + R, values) for a trace."""
-        count, target = len(one), self.job.target_tokens
+    def _entering(self, t: torch.Tensor, embedded: list[torch.Tensor]) -> torch.Tensor:
+        """(G, h): timestep token, target and reference patches, the rows of one branch."""
+        enter = self.decoder.entering
+        return torch.cat([enter(embed_time(self.model, t)), enter(embed_patches(self.model, self.z)), *embedded])
+
+    def _rows(self, group: list[int], one: torch.Tensor) -> Rows:
+        """The same rows for each branch of a group, at that branch's positions."""
+        count = len(one)
         spans = tuple(slice(j * count, (j + 1) * count) for j in range(len(group)))
         positions = torch.cat([self._draw_positions[k] for k in group], dim=1)
-        spare = None if self._spare is None else self._spare[: count * len(group)]
-        rows = Rows(one.repeat(len(group), 1), positions, spans, spare)
+        return Rows(one.repeat(len(group), 1), positions, spans, self._spare_rows(count * len(group)))
+
+    def _predict(self, group: list[int], one: torch.Tensor | None, keep_all: bool) -> Work[list[torch.Tensor]]:
+        """Predicted clean patches of some branches, (N, values) each, or (N + R, values) for a trace."""
+        count, target, ranks = self.job.denoised_tokens, self.job.target_tokens, self.decoder.ranks
+        rows = ranks.local(lambda: self._rows(group, cast(torch.Tensor, one)))
+        if rows is None:
+            rows = Rows.standing_in(self._spare_rows(count * len(group)))
         for i in range(len(self.decoder.layers)):
-            self.decoder.full_layer(rows, i, [self._prefix[k][i] for k in group])
+            self.decoder.full_layer(rows, i, [self._prefix[k] for k in group])
             yield "layer"
         normed = self.decoder.final_norm(rows)
         if normed is None:
             return []
         last = count if keep_all else 1 + target
-        return [clean_patches(self.model, normed[span][1:last]) for span in spans]
+        spans = rows.spans
+        return ranks.local(lambda: [clean_patches(self.model, normed[span][1:last]) for span in spans]) or []
 
     def _finish_step(self, i: int, t: torch.Tensor, predicted: list[torch.Tensor]) -> None:
         job = self.job

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ascend_vl.checkpoint.shapes import vision_shape
 from ascend_vl.drawing import dtype_range, workspace
-from ascend_vl.drawing.budget import Shape, request_bytes, session_bytes, slice_bytes, workspace_bytes
+from ascend_vl.drawing.budget import Shape, request_bytes, session_bytes, slice_bytes, tower_bytes, workspace_bytes
 from ascend_vl.drawing.forward import Decoder
 from ascend_vl.drawing.job import Job, from_wire
 from ascend_vl.drawing.ranks import Ranks
@@ -65,18 +66,25 @@ class DrawingState:
         self.chat_at_last_slice = -1
         config = self.model.config.to_dict()
         self.shape = Shape.of(config, self.decoder.dtype.itemsize, self.ranks.size)
+        self.vision = vision_shape(config)
         self.limit = workspace_bytes(config, self.decoder.dtype.itemsize, self.ranks.size)
 
     def begin(self, name: str, job: Job, live: Sequence[str]) -> None:
         """Make the session. Raises MemoryError or torch's out of memory error."""
         for gone in set(self.sessions) - set(live):
-            del self.sessions[gone]
+            self.forget(gone)
         prefixes = [b.prefix for b in job.branches]
         held = sum(self._held(s.job) for s in self.sessions.values())
         needed = request_bytes(self.shape, job.target_tokens, job.reference_tokens, prefixes)
         if held + needed > self.limit:
             raise MemoryError(f"needs {needed} bytes beside {held} in use; the workspace is {self.limit}")
         self.sessions[name] = Session(job, self.model, self.decoder, self.device)
+
+    def forget(self, name: str) -> None:
+        """Drop a session and free what it holds, if there is one."""
+        session = self.sessions.pop(name, None)
+        if session is not None:
+            session.close()
 
     def _held(self, job: Job) -> int:
         return session_bytes(self.shape, job.target_tokens, job.reference_tokens, [b.prefix for b in job.branches])
@@ -87,21 +95,26 @@ class DrawingState:
         together = max(len(group) for group in session.groups)
         rows = job.denoised_tokens * together
         keys = (job.denoised_tokens + max(b.prefix for b in job.branches)) * together
-        torch.empty(slice_bytes(self.shape, rows, keys), dtype=torch.uint8, device=self.device)
+        needed = slice_bytes(self.shape, rows, keys)
+        if session.phase == "see" and job.conditions is not None:
+            # Its all-reduces are inside vLLM's modules: what fails there on one rank leaves the others waiting.
+            tokens = int(job.conditions.grid_thw.prod(axis=1).max()) // self.vision.merge**2
+            needed = max(needed, self._tower_bytes(tokens))
+        torch.empty(needed, dtype=torch.uint8, device=self.device)
+
+    def _tower_bytes(self, tokens: int) -> int:
+        size, npu = self.decoder.dtype.itemsize, self.device.type == "npu"
+        return tower_bytes(self.vision, self.shape.hidden, tokens, size, self.ranks.size, npu)
 
     def advance(self, session: Session, layers: int) -> int:
         """A slice; the layers it ran. Raises the failure of this rank, or RuntimeError when another rank failed."""
         self.ranks.failure = None
-        trouble: BaseException | None = None
-        try:
-            self.rehearse(session)
-        except Exception as error:
-            trouble = error
-        if not self.ranks.agree(trouble is None):
-            raise trouble or RuntimeError("another rank has no memory for this slice")
+        self.ranks.local(lambda: self.rehearse(session))
+        if not self.ranks.agree(self.ranks.failure is None):
+            self.ranks.report()
+            raise RuntimeError("another rank has no memory for this slice")
         done = session.advance(layers)
-        if self.ranks.failure is not None:
-            raise self.ranks.failure
+        self.ranks.report()
         return done
 
 
@@ -194,7 +207,7 @@ class DrawingWorker:
     def _forget(self, name: str) -> None:
         state = self.__dict__.get("_drawing_state")
         if state is not None:
-            state.sessions.pop(name, None)
+            state.forget(name)
 
     def _look(self, name: str, picture: Any, traced: bool = False) -> Status:
         try:

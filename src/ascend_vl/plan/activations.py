@@ -5,8 +5,6 @@ from ascend_vl.plan.model import DTYPE_BYTES, Model
 from ascend_vl.rules import table
 
 GIB = 2**30
-# vllm-ascend pads vision heads between 64 and 128 to 128 (its AscendMMEncoderAttention).
-PADDED_HEAD = 128
 
 
 def rotary_bytes(model: Model, dtype: str) -> int:
@@ -16,22 +14,9 @@ def rotary_bytes(model: Model, dtype: str) -> int:
 
 
 def tower_bytes(model: Model, visual_tokens: int, dtype: str, tensor_parallel: int, on_npu: bool) -> int:
-    """Peak of the vision tower on one chip for pictures of `visual_tokens` together, bytes, an upper estimate.
-
-    Residual and its norm; then the larger of attention (qkv; q, k, v apart; q and k rotated; q, k, v and the result as
-    the operator takes them, padded on an NPU) and MLP (two copies of its width); with rotary tables, pixels and the
-    outputs of merger and deepstack mergers alive. Compared with the emulator's counter in tests/plan (emulated).
-    """
-    vision, size = model.vision, DTYPE_BYTES[dtype]
-    patches = visual_tokens * vision.merge**2
-    ways = tensor_parallel if vision.heads % tensor_parallel == 0 else 1
-    width = PADDED_HEAD if on_npu and 64 < vision.head_dim < PADDED_HEAD else vision.head_dim
-    attention = (3 + 3 + 2) * vision.hidden // ways + 4 * (vision.heads // ways) * width
-    mlp = 2 * vision.intermediate // ways
-    pixels = vision.channels * vision.temporal_patch * vision.patch**2
-    rotary = 8 * vision.head_dim
-    outputs = (1 + len(vision.deepstack)) * visual_tokens * model.text.hidden
-    return size * (patches * (2 * vision.hidden + max(attention, mlp) + rotary + pixels) + outputs)
+    """Peak of the vision tower on one chip for pictures of `visual_tokens` together, bytes (`drawing.budget`)."""
+    size = DTYPE_BYTES[dtype]
+    return budget.tower_bytes(model.vision, model.text.hidden, visual_tokens, size, tensor_parallel, on_npu)
 
 
 def language_bytes(model: Model, tokens: int, sequences: int, dtype: str, tensor_parallel: int) -> int:
