@@ -39,7 +39,7 @@ train: setup ## train the demo checkpoint again, into out/ (CPU, about two hours
 eval-demo: setup ## ask the served demo model about 500 held-out scenes, grade 500 drawings, write its card
 	$(RUN) -m training.evaluate --serve
 
-matrix: setup ## faults and cures on emulated chips: docs/*/matrix.md (an hour on two cores)
+matrix: setup ## faults and cures on emulated chips: docs/*/matrix.md (a quarter of an hour on two cores)
 	@$(MAKE) stacks STACKS="0.11.0 0.18.0 0.23.0.post1"
 	$(RUN) -m benchmarks.matrix
 
