@@ -202,7 +202,8 @@ def test_a_checkpoint_that_was_not_trained_to_edit_says_so(tiny: Any, tmp_path: 
         body = {"prompt": "make it blue", "image": url(png()), "size": "64x64"}
         refused = client.post("/v1/images/edits", json=body)
         assert refused.status_code == 400 and refused.json()["error"]["code"] == "drawing-task"
-    assert not [method for method, _ in workers.calls if method == "drawing_begin"]
+        assert not [method for method, _ in workers.calls if method == "drawing_begin"]
+        assert client.post("/v1/images/edits", json={**body, "trace": True}).status_code == 200
 
 
 def test_edits_stream_under_their_own_names(client: TestClient) -> None:
