@@ -20,6 +20,12 @@ def test_options_after_the_command_are_the_command_s() -> None:
     assert done.stdout.strip() == "['--chip', 'x']"
 
 
+def test_the_machine_and_its_scale_are_said_in_the_language_asked_for() -> None:
+    english = emulate("--memory", "4.32", "--", "true")
+    assert english.stderr.startswith("emulated: 1 x 310P3 with 4.32 GiB each, 1:10 of a real chip")
+    assert "1:10" in emulate("--lang", "zh", "--memory", "4.32", "--", "true").stderr.partition("模拟")[2]
+
+
 def test_json_is_alone_on_stdout_and_says_emulated() -> None:
     done = emulate("--json", "--faults", "index-put", "--", sys.executable, "-c", "print('noise')")
     answer = json.loads(done.stdout)

@@ -56,5 +56,5 @@ def test_an_operator_that_is_wrong_here_gives_way_to_blocks(
     monkeypatch.setattr(torch, "npu", SimpleNamespace(get_device_name=lambda device: chip), raising=False)
     monkeypatch.setattr(attention, "error_of", error_of)
     assert attention.choose(SimpleNamespace(type="npu"), 8, 2, 128, torch.float16).name == chosen  # type: ignore[arg-type]
-    monkeypatch.setenv(attention.CHOICE, "torch")
+    monkeypatch.setenv("ASCEND_VL_DRAWING_ATTENTION", "torch")
     assert attention.choose(SimpleNamespace(type="npu"), 8, 2, 128, torch.float16).name == "torch"  # type: ignore[arg-type]

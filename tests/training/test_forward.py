@@ -1,6 +1,7 @@
 """The training forward against Transformers on the exported checkpoint: tokens, positions, patches, logits."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,6 +68,10 @@ def test_the_checkpoint_is_small_and_its_config_says_what_differs(directory):
     assert config["architectures"] == ["Qwen3VLForConditionalGeneration"] and not config["tie_word_embeddings"]
     assert config["hidream_o1"]["noise_scale"] == batches.NOISE_SCALE
     assert config["hidream_o1"]["tms_token_id"] == tokenizer.token("<|tms_token|>")
+    # Edits were not trained.
+    assert config["hidream_o1"]["tasks"] == ["image_generation"]
+    shipped = json.loads((Path(__file__).parents[2] / "src/ascend_vl/demo/checkpoint/config.json").read_text())
+    assert config["hidream_o1"] == shipped["hidream_o1"]
     assert (directory / "model.safetensors").stat().st_size / 2 < 18e6  # bfloat16 is half of this float32 file
 
 

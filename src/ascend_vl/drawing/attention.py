@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from ascend_vl.drawing import settings
+
 logger = logging.getLogger("vllm.plugins.ascend_vl")
 
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
@@ -18,7 +20,7 @@ Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Te
 # int32 maximum: "no band" for the fused operators, whose defaults hide later keys.
 NO_LIMIT = 2147483647
 QUERY_BLOCK = 512
-CHOICE = "ASCEND_VL_DRAWING_ATTENTION"
+CHOICE = settings.PREFIX + settings.ATTENTION
 # Rows and scale of the sample that an operator is tried on, and how many roundings it may be off.
 SAMPLE, PEAKED, ALLOWED = 100, 0.2, 32.0
 

@@ -130,7 +130,9 @@ def head_width(shapes: Shapes, note: Note) -> Finding:
         if width is None:
             return Finding(
                 None,
-                Text(f"{first}; no width up to {WIDTHS[-1]} works", f"{first}；{WIDTHS[-1]} 以内均不可用"),
+                Text(
+                    f"{first}; right at no width up to {WIDTHS[-1]}", f"{first}；宽度在 {WIDTHS[-1]} 以内结果均不正确"
+                ),
                 numbers,
             )
         return Finding(True, Text(f"{size} is refused, {width} is taken", f"不接受 {size}，接受 {width}"), numbers)
