@@ -132,6 +132,7 @@ WIDER = {
     "unipc over the dev list": {"size": (64, 64), "recipe": "full", "timesteps": (999, 700, 300), "steps": None},
     "three references": {"size": (128, 128), "recipe": "full", "steps": 2, "references": 3},
     "nine references": {"size": (256, 256), "recipe": "dev", "steps": 2, "references": 9},
+    "ten references": {"size": (512, 256), "recipe": "dev", "steps": 2, "references": 10},
     "layout": {"size": (256, 128), "recipe": "full", "steps": 2, "references": 2, "layout": [[0, 0.4, 0.1, 0.9]]},
     "beyond one pass": {"size": (512, 288), "recipe": "full", "steps": 1},
 }
